@@ -1,0 +1,40 @@
+# make repro: a gated adapter from a fresh clone.  make test: the tests.  Both set up .venv first.
+SHELL := /bin/bash
+PYTHON ?= python3.11
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PYTHONDONTWRITEBYTECODE := 1
+export DVC_NO_ANALYTICS := 1
+
+.PHONY: setup repro test check prove runs lock clean-venv
+
+setup: .venv/installed
+
+.venv/installed: requirements.lock
+	$(PYTHON) -m venv .venv
+	pip install --quiet --disable-pip-version-check -r requirements.lock
+	pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch .venv/installed
+
+repro: setup ## rebuild the adapter this commit describes, then judge it
+	dvc repro
+	hashtune check --gate
+
+test: setup ## unit, property and pipeline tests
+	pytest
+
+check: setup ## lint, format, types
+	ruff check .
+	ruff format --check .
+	mypy
+
+prove: setup ## the slow proofs, on the real base (bench/)
+	python bench/prove.py
+
+runs: setup ## the readable columns of dvc exp show
+	dvc exp show --only-changed --param-deps --drop '^(src|build|conf|data|reports|params)(/[^:]*|\.yaml)?$$'
+
+lock: ## write requirements.lock from pyproject.toml
+	pip-compile --quiet --extra dev --strip-extras --allow-unsafe --no-header \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	  --output-file requirements.lock pyproject.toml
+	sed -i 's/^\(torch==[0-9.]*\)+[a-z0-9]*/\1/' requirements.lock

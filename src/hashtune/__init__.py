@@ -1,0 +1,1 @@
+"""hashtune: rebuild any fine-tuned adapter from Git and data hashes."""

@@ -1,0 +1,1 @@
+"""Chat templates, bodies (what is trained) and their proof."""

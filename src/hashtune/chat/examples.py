@@ -1,0 +1,170 @@
+"""From conversations to examples: ids of the whole render, labels inside the bodies only."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from hashtune.chat.bodies import Layout, Mismatch, Unstable, layouts
+from hashtune.chat.contents import check_contents, control_tokens
+from hashtune.chat.messages import check_messages, trained_turns
+from hashtune.chat.proof import prove
+from hashtune.chat.stops import StopSet
+from hashtune.chat.template import Template
+from hashtune.errors import Finding, InputError
+from hashtune.records import IGNORE_INDEX, Conversation, Dropped, Example
+
+Span = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tokenized:
+    """The examples of a conversation, and what its template did to it.
+
+    turns: trained turns that the policies asked for; altered: paths of fields whose blanks the
+    template changed, or that it shortened as untrained history.
+    """
+
+    examples: list[Example]
+    turns: int
+    altered: list[str]
+
+
+def tokenize_conversation(
+    conversation: Conversation,
+    template: Template,
+    stops: StopSet,
+    *,
+    loss_on: Literal["assistant", "last_assistant"],
+    unstable: Unstable,
+    mismatch: Mismatch,
+) -> Tokenized:
+    """Examples whose masks were derived twice and agree.
+
+    Raises:
+        InputError: every finding of the conversation, with its source and line.
+    """
+    messages = conversation.messages
+    try:
+        turns = _checked_turns(conversation, template, stops, loss_on)
+        plan = layouts(template, messages, stops, turns=turns, unstable=unstable, mismatch=mismatch)
+        found, altered = check_contents(messages, plan)
+        examples = [_example(conversation, template, layout, len(plan)) for layout in plan]
+        if not found:
+            for layout, example in zip(plan, examples, strict=True):
+                found += prove(
+                    template,
+                    messages[: layout.upto],
+                    example,
+                    turns=[body.turn for body in layout.bodies],
+                    stops=stops,
+                    rebuilt=layout.rebuilt,
+                )
+        if found:
+            raise InputError(found)
+    except InputError as error:
+        raise InputError([_placed(item, conversation) for item in error.findings]) from error
+    return Tokenized(examples, len(turns), altered)
+
+
+def fit(
+    examples: Sequence[Example],
+    *,
+    max_seq_len: int,
+    over_length: Literal["drop", "error"],
+    lines: Mapping[str, int],
+) -> tuple[list[Example], list[Dropped]]:
+    """Examples of at most max_seq_len tokens, and a ledger line for each longer one.
+
+    An answer is never cut. `lines`: input line by conversation id.
+
+    Raises:
+        InputError: the policy is "error" and an example is too long (all of them are listed).
+    """
+    kept = [example for example in examples if len(example.input_ids) <= max_seq_len]
+    long = [example for example in examples if len(example.input_ids) > max_seq_len]
+    details = [_over_length(example, max_seq_len) for example in long]
+    if long and over_length == "error":
+        raise InputError(
+            Finding(
+                "over-length",
+                detail,
+                file=example.source,
+                line=lines[example.conversation_id],
+                fix="raise data.max_seq_len, or set data.over_length to drop",
+            )
+            for example, detail in zip(long, details, strict=True)
+        )
+    dropped = [
+        Dropped(example.id, example.source, lines[example.conversation_id], "over_length", detail)
+        for example, detail in zip(long, details, strict=True)
+    ]
+    return kept, dropped
+
+
+def label_tokens(
+    ids: Sequence[int], offsets: Sequence[Span], spans: Sequence[Span]
+) -> tuple[list[int], int]:
+    """Labels (the id where all characters of the token lie in a span, else -100) and straddlers.
+
+    Characters that no offset covers (a tokenizer that trims blanks) belong to the next token.
+    """
+    labels = [IGNORE_INDEX] * len(ids)
+    straddling, reached, current = 0, 0, 0
+    for index, (start, end) in enumerate(offsets):
+        begin = min(start, reached)
+        reached = max(reached, end)
+        while current < len(spans) and spans[current][1] <= begin:
+            current += 1
+        if current == len(spans):
+            break
+        first, last = spans[current]
+        if first <= begin and end <= last:
+            labels[index] = ids[index]
+        elif begin < first < end:
+            straddling += 1
+    return labels, straddling
+
+
+def _checked_turns(
+    conversation: Conversation,
+    template: Template,
+    stops: StopSet,
+    loss_on: Literal["assistant", "last_assistant"],
+) -> list[int]:
+    messages = conversation.messages
+    found = [Finding(rule, text, field=field) for field, rule, text in check_messages(messages)]
+    if found:
+        raise InputError(found)
+    found = control_tokens(messages, template.tokenizer, stops)
+    turns = trained_turns(messages, loss_on)
+    if not turns:
+        text = "0 trained tokens: every assistant message is masked by train or weight"
+        found.append(Finding("nothing-to-learn", text, field="messages"))
+    if found:
+        raise InputError(found)
+    return turns
+
+
+def _example(conversation: Conversation, template: Template, layout: Layout, parts: int) -> Example:
+    encoded: Any = template.tokenizer(
+        layout.text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+    )
+    ids = list(encoded["input_ids"])
+    spans = [(body.start, body.end) for body in layout.bodies]
+    labels, straddling = label_tokens(ids, encoded["offset_mapping"], spans)
+    name = conversation.id if parts == 1 else f"{conversation.id}.{layout.bodies[0].turn}"
+    return Example(name, conversation.id, conversation.source, ids, labels, straddling)
+
+
+def _placed(finding: Finding, conversation: Conversation) -> Finding:
+    return dataclasses.replace(finding, file=conversation.source, line=conversation.line)
+
+
+def _over_length(example: Example, limit: int) -> str:
+    trained = [label != IGNORE_INDEX for label in example.labels]
+    prompt = trained.index(True) if True in trained else len(trained)
+    left = sum(trained[:limit])
+    return (
+        f"{len(example.input_ids)} tokens exceed {limit}: {left} of {sum(trained)} trained tokens "
+        f"would be left (prompt alone is {prompt}), and the end marker lost"
+    )

@@ -1,0 +1,166 @@
+"""Messages before they meet a template: structural rules, one normal form, which turns are trained.
+
+A template accepts many broken conversations and prints something; so structure is checked here,
+and the same normal form is rendered for training, evaluation and the registry entry.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from hashtune.errors import Finding, InputError
+from hashtune.records import Message
+
+ASSISTANT = "assistant"
+REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+OWN_FIELDS = ("train", "weight")  # ours: they mask a turn and never reach a template
+Broken = tuple[str, str, str]
+
+
+def check_messages(messages: Sequence[Message]) -> list[Broken]:
+    """Every broken rule as (field path, rule, what is wrong); an empty list when all is well."""
+    if not messages:
+        return [("messages", "no-messages", "the conversation is empty")]
+    found: list[Broken] = []
+    for index, message in enumerate(messages):
+        found += _check_message(f"messages[{index}]", message)
+    return found + _check_order(messages)
+
+
+def trained_turns(
+    messages: Sequence[Message], loss_on: Literal["assistant", "last_assistant"]
+) -> list[int]:
+    """Indices of the assistant messages with loss; `train: false` or `weight: 0` masks one."""
+    turns = [index for index, message in enumerate(messages) if message["role"] == ASSISTANT]
+    if loss_on == "last_assistant":
+        turns = turns[-1:]
+    return [index for index in turns if not _is_masked(messages[index])]
+
+
+def normalise(messages: Sequence[Message]) -> list[Message]:
+    """The form that templates get: no nulls, tool arguments as objects, none of our own fields.
+
+    Raises:
+        InputError: tool arguments that are no JSON object.
+    """
+    return [_normal(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def functions_of(message: Message) -> list[dict[str, Any]]:
+    """The called functions of a message: dicts with "name" and "arguments" (in either nesting)."""
+    return [call.get("function", call) for call in message.get("tool_calls") or []]
+
+
+def parse_arguments(value: object) -> dict[str, Any]:
+    """Tool arguments as an object; a JSON text is decoded once, null and "" mean none.
+
+    Raises:
+        ValueError: the text is no JSON, or the value is no object.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else None
+        except json.JSONDecodeError as error:
+            raise ValueError(f"is no JSON ({error})") from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"is a {type(value).__name__}, expected an object")
+    return value
+
+
+def _is_masked(message: Message) -> bool:
+    return message.get("train") is False or message.get("weight") == 0
+
+
+def _normal(message: Message, path: str) -> Message:
+    kept = {key: value for key, value in message.items() if value is not None}
+    for field in OWN_FIELDS:
+        kept.pop(field, None)
+    kept.setdefault("content", "")
+    if "tool_calls" in kept:
+        kept["tool_calls"] = [
+            _normal_call(call, f"{path}.tool_calls[{index}]")
+            for index, call in enumerate(kept["tool_calls"])
+        ]
+    return kept
+
+
+def _normal_call(call: dict[str, Any], path: str) -> dict[str, Any]:
+    if "function" in call:
+        return {**call, "function": _normal_call(call["function"], f"{path}.function")}
+    try:
+        return {**call, "arguments": parse_arguments(call.get("arguments"))}
+    except ValueError as error:
+        raise InputError(
+            Finding("tool-arguments", str(error), field=f"{path}.arguments")
+        ) from error
+
+
+def _check_message(path: str, message: Message) -> list[Broken]:
+    role, content = message.get("role"), message.get("content")
+    calls = message.get("tool_calls")
+    found: list[Broken] = []
+    if not isinstance(role, str) or not role.strip():
+        found.append((f"{path}.role", "role", f"expected a name, got {role!r}"))
+    if content is None and not calls:
+        found.append((f"{path}.content", "null-content", "null and no tool_calls"))
+    elif content is not None and not isinstance(content, str):
+        kind = type(content).__name__
+        found.append((f"{path}.content", "content-type", f"expected text, got {kind}"))
+    elif role == ASSISTANT and not calls and not str(content).strip():
+        found.append((f"{path}.content", "blank-content", "blank and no tool_calls"))
+    for field in REASONING_FIELDS:
+        if not isinstance(message.get(field), str | None):
+            found.append((f"{path}.{field}", "content-type", "expected text"))
+    return found + _check_calls(path, calls) + _check_weight(path, message)
+
+
+def _check_calls(path: str, calls: object) -> list[Broken]:
+    if calls is None:
+        return []
+    if not isinstance(calls, list):
+        return [(f"{path}.tool_calls", "tool-calls", "expected a list")]
+    found: list[Broken] = []
+    for index, call in enumerate(calls):
+        where = f"{path}.tool_calls[{index}]"
+        nested = isinstance(call, dict) and "function" in call
+        function = call["function"] if nested else call
+        where += ".function" if nested else ""
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            found.append((f"{where}.name", "tool-calls", "expected the name of a function"))
+            continue
+        try:
+            parse_arguments(function.get("arguments"))
+        except ValueError as error:
+            found.append((f"{where}.arguments", "tool-arguments", str(error)))
+    return found
+
+
+def _check_weight(path: str, message: Message) -> list[Broken]:
+    found: list[Broken] = []
+    if not isinstance(message.get("train"), bool | None):
+        found.append(
+            (f"{path}.train", "train", f"expected true or false, got {message['train']!r}")
+        )
+    if message.get("weight") not in (None, 0, 1):
+        found.append((f"{path}.weight", "weight", f"expected 0 or 1, got {message['weight']!r}"))
+    return found
+
+
+def _check_order(messages: Sequence[Message]) -> list[Broken]:
+    found: list[Broken] = []
+    roles = [message.get("role") for message in messages]
+    if roles[0] == ASSISTANT:
+        found.append(("messages[0].role", "no-prompt", "first role is 'assistant'"))
+    for index in range(1, len(roles)):
+        if roles[index] == roles[index - 1] == ASSISTANT:
+            text = "role 'assistant' follows 'assistant'"
+            found.append((f"messages[{index}].role", "consecutive-assistant", text))
+    answers = [index for index, role in enumerate(roles) if role == ASSISTANT]
+    if not answers:
+        found.append(("messages", "no-answer", "no message is from the assistant"))
+    elif answers[-1] != len(roles) - 1:
+        text = f"nothing to learn after messages[{answers[-1]}]"
+        found.append((f"messages[{answers[-1] + 1}]", "trailing", text))
+    return found

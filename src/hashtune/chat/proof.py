@@ -1,0 +1,125 @@
+"""The proof of a mask: every example is derived a second time, another way, and compared.
+
+Texts come from second.py, ranges of tokens from the backend's own encoding, and the trained ids are
+decoded. Cost: two renders, a prompt per trained turn and one encoding per example.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from hashtune.chat.second import expect, expect_rebuilt
+from hashtune.chat.stops import StopSet
+from hashtune.chat.template import Template
+from hashtune.errors import Finding
+from hashtune.records import IGNORE_INDEX, Example, Message
+
+
+def prove(
+    template: Template,
+    messages: Sequence[Message],
+    example: Example,
+    *,
+    turns: Sequence[int],
+    stops: StopSet,
+    rebuilt: bool = False,
+) -> list[Finding]:
+    """Compare an example with its second derivation; an empty list means that they agree.
+
+    Args:
+        template: the pinned template.
+        messages: the messages that the example covers.
+        example: ids and labels to prove.
+        turns: which assistant messages must be trained, ascending.
+        stops: what ends a turn.
+        rebuilt: the text is prompt, content and stop, not a render (as_prompted).
+    """
+    derive = expect_rebuilt if rebuilt else expect
+    expected = derive(template, messages, turns, stops, example.input_ids)
+    if isinstance(expected, str):
+        return [Finding("proof", expected, field=f"messages[{turns[-1]}]")]
+    found = [_fault(text, turns[-1]) for text in _beginning(template, example.input_ids)]
+    if len(example.labels) != len(example.input_ids):
+        return [*found, _fault("labels and ids differ in number", turns[-1])]
+    backend = template.tokenizer.backend_tokenizer
+    encoded = backend.encode(expected.text, add_special_tokens=False)
+    text = _other_ids(encoded.ids, example) or _other_labels(example)
+    if text:
+        return [*found, _fault(text, turns[-1])]
+    runs = _runs(example.labels)
+    if len(runs) != len(turns):
+        found.append(_fault(f"{len(runs)} trained spans, expected {len(turns)}", turns[-1]))
+    for run, turn, (start, end) in zip(runs, turns, expected.spans, strict=False):
+        seen = expected.text[_edge(encoded.offsets, run[0]) : encoded.offsets[run[-1]][1]]
+        wanted = expected.text[start + _eaten(encoded.offsets, run[0], start) : end]
+        if seen != wanted:
+            text = f"trained is {seen[:60]!r}, expected {wanted[:60]!r}"
+            found.append(_fault(text, turn))
+        ids = [example.input_ids[index] for index in run]
+        found += [_fault(text, turn) for text in _ending(template, ids, stops)]
+        found += [_fault(text, turn) for text in _decoding(template, ids, seen)]
+    return found
+
+
+def _fault(text: str, turn: int) -> Finding:
+    return Finding("proof", text, field=f"messages[{turn}]")
+
+
+def _beginning(template: Template, ids: list[int]) -> Iterable[str]:
+    """Exactly one BOS where the tokenizer wants one, never two."""
+    tokenizer = template.tokenizer
+    bos = tokenizer.bos_token_id
+    if bos is None:
+        return
+    if ids[:2] == [bos, bos]:
+        yield f"begins with BOS ({tokenizer.bos_token!r}) twice"
+    if getattr(tokenizer, "add_bos_token", False) and ids[:1] != [bos]:
+        yield f"does not begin with BOS ({tokenizer.bos_token!r})"
+
+
+def _other_ids(wanted: Sequence[int], example: Example) -> str | None:
+    if list(wanted) == example.input_ids:
+        return None
+    pairs = zip(wanted, example.input_ids, strict=False)
+    at = next((i for i, (one, two) in enumerate(pairs) if one != two), "the end")
+    return f"the ids differ from those of the render at token {at}"
+
+
+def _other_labels(example: Example) -> str | None:
+    pairs = zip(example.labels, example.input_ids, strict=True)
+    odd = [i for i, (label, token) in enumerate(pairs) if label not in (IGNORE_INDEX, token)]
+    return f"the label at token {odd[0]} is neither its id nor -100" if odd else None
+
+
+def _runs(labels: Sequence[int]) -> list[list[int]]:
+    """Token indices of each maximal run of trained labels."""
+    groups = groupby(range(len(labels)), lambda index: labels[index] != IGNORE_INDEX)
+    return [list(group) for trained, group in groups if trained]
+
+
+def _edge(offsets: Sequence[tuple[int, int]], first: int) -> int:
+    """Where the token before a trained run ends."""
+    return offsets[first - 1][1] if first else 0
+
+
+def _eaten(offsets: Sequence[tuple[int, int]], first: int, start: int) -> int:
+    """Characters of the turn that the token before the run holds, if it began in the prompt."""
+    before = min(offsets[first - 1][0], _edge(offsets, first - 1)) if first else 0
+    edge = _edge(offsets, first)
+    return edge - start if before < start < edge else 0
+
+
+def _ending(template: Template, ids: list[int], stops: StopSet) -> Iterable[str]:
+    if not any(tuple(ids[-len(stop) :]) == stop for stop in stops.ids):
+        last = template.tokenizer.decode(ids[-1:], skip_special_tokens=False)
+        yield f"last supervised token is {last!r}, expected one of {list(stops.texts)}"
+
+
+def _decoding(template: Template, ids: list[int], seen: str) -> Iterable[str]:
+    """The ids, decoded, give the text (blanks aside, and after the tokenizer's normalisation)."""
+    decoded = template.tokenizer.decode(
+        ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    normalizer = template.tokenizer.backend_tokenizer.normalizer
+    plain = normalizer.normalize_str(seen) if normalizer else seen
+    if "".join(decoded.split()) not in ("".join(seen.split()), "".join(plain.split())):
+        yield f"the trained ids decode to {decoded[:60]!r}, the text is {seen[:60]!r}"

@@ -1,0 +1,81 @@
+"""Stop sequences: which texts end an assistant turn.
+
+They come from the template (the token printed right after an answer), the tokenizer, the
+generation config and `tokenizer.stops`, never from `eos_token` alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hashtune.chat.messages import ASSISTANT
+from hashtune.chat.sentinels import after_fields
+from hashtune.chat.template import Template
+
+USER = {"role": "user", "content": "zquserqz"}
+ANSWER = {"role": ASSISTANT, "content": "zqanswerqz"}
+
+
+@dataclass(frozen=True, slots=True)
+class StopSet:
+    """Texts that end a turn.
+
+    texts[i] encodes to ids[i] (one or several ids); `declared` are the texts of `tokenizer.stops`,
+    the first of which is appended where a template prints no stop at all.
+    """
+
+    texts: tuple[str, ...]
+    ids: tuple[tuple[int, ...], ...]
+    declared: tuple[str, ...] = ()
+
+    @property
+    def single_ids(self) -> list[int]:
+        """The stops of one id, ascending: what generation takes as eos_token_id."""
+        return sorted({ids[0] for ids in self.ids if len(ids) == 1})
+
+    def first(self, text: str) -> tuple[int, int] | None:
+        """Start and end of the first stop in the text (the longest, where two start together)."""
+        spots = [(text.find(stop), -len(stop)) for stop in self.texts]
+        found = [spot for spot in spots if spot[0] >= 0]
+        if not found:
+            return None
+        start, length = min(found)
+        return start, start - length
+
+
+def stop_sequences(
+    template: Template, *, eos_ids: Sequence[int], declared: Sequence[str]
+) -> StopSet:
+    """All candidates, in a fixed order: declared, printed by the template, tokenizer, generation.
+
+    Args:
+        template: the pinned template.
+        eos_ids: end ids of the base's generation config.
+        declared: `tokenizer.stops`.
+    """
+    tokenizer = template.tokenizer
+    ends = [tokenizer.eos_token] if tokenizer.eos_token else []
+    ends += [
+        tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        for token in eos_ids
+    ]
+    texts = [*declared, *_printed(template, [*declared, *ends]), *ends]
+    unique = tuple(dict.fromkeys(text for text in texts if text))
+    return StopSet(unique, tuple(tuple(template.encode(text)) for text in unique), tuple(declared))
+
+
+def _printed(template: Template, known: Sequence[str]) -> list[str]:
+    """The first control token that the template prints after an answer (special ones first).
+
+    None where a known stop already ends an answer inside a conversation: what precedes it there
+    (`<|END_RESPONSE|>`) is part of the answer. An EOS after the very last answer proves nothing.
+    """
+    between = after_fields(template, [USER], ANSWER, following=USER)
+    if any(text in between for text in known):
+        return []
+    tail = after_fields(template, [USER], ANSWER, following=None)
+    places = [
+        (not token.special, tail.find(token.content), -len(token.content), token.content)
+        for token in template.tokenizer.added_tokens_decoder.values()
+        if token.content.strip() and token.content in tail
+    ]
+    return [min(places)[-1]] if places else []

@@ -1,0 +1,1 @@
+"""The `hashtune` command: main.py dispatches, one module per subcommand."""

@@ -1,0 +1,45 @@
+"""hashtune check: the spec without running anything, and the gate's verdict for CI."""
+
+from pathlib import Path
+
+from hashtune import writers
+from hashtune.errors import Finding, InputError
+from hashtune.lineage.lock import stale
+from hashtune.spec.composition import check_drift, run_name
+from hashtune.spec.load import read_params, validate
+from hashtune.spec.pins import check_pins
+
+GATE = Path("reports/gate.json")
+LOCK = Path("dvc.lock")
+
+
+def check_spec() -> int:
+    """Schema, drift from conf/ and pins, as the `spec` stage checks them; 0 or InputError."""
+    root = Path.cwd()
+    params = read_params()
+    drift = check_drift(root, params)
+    spec = validate(params)
+    findings = check_pins(spec, root)
+    if findings:
+        raise InputError(findings)
+    if drift.note:
+        print(f"note: {drift.note}")
+    for change in drift.overrides:
+        print(f"override: {change}")
+    print(f"valid: {run_name(spec.run.experiment, drift.overrides)}")
+    return 0
+
+
+def check_gate() -> int:
+    """0 when the verdict is pass, 1 otherwise; a verdict of another state is refused."""
+    for file in (GATE, LOCK):
+        if not file.is_file():
+            raise InputError(Finding("no-verdict", "is missing", file=str(file), fix="dvc repro"))
+    findings = stale(LOCK.read_text(encoding="utf-8"), read_params(), GATE)
+    if findings:
+        raise InputError(findings)
+    report = writers.read_json(GATE)
+    for rule in report["rules"]:
+        print(f"  {rule['verdict']:<20} {rule['name']}: {rule.get('meaning', '')}")
+    print(f"verdict: {report['verdict']}")
+    return 0 if report["verdict"] == "pass" else 1

@@ -1,0 +1,20 @@
+"""hashtune compose: the bytes `dvc exp run` would write to params.yaml, checked before writing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hashtune import writers
+from hashtune.spec.composition import compose, parse
+from hashtune.spec.load import PARAMS, validate
+
+
+def run(overrides: Sequence[str], *, only_print: bool) -> int:
+    """Compose, validate, write params.yaml (or print it). A refused spec changes nothing."""
+    text = compose(Path.cwd(), overrides)
+    validate(parse(text), file="conf/")
+    if only_print:
+        print(text, end="")
+        return 0
+    writers.write_text(PARAMS, text)
+    print(f"params.yaml composed from conf/{''.join(f' {o}' for o in overrides)}; now `dvc repro`")
+    return 0

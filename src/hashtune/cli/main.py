@@ -1,0 +1,98 @@
+"""hashtune: compose, check, base, chat. Subcommands are imported when they are called."""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hashtune.errors import EXIT_FAULT, EXIT_INPUT, InputError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; returns the exit code (0, 1 for a verdict that is no pass, 2, 70)."""
+    arguments = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    try:
+        _require_project()
+        return command(arguments)
+    except InputError as error:
+        print(f"hashtune: refused, nothing was changed.\n{error}", file=sys.stderr)
+        return EXIT_INPUT
+    except KeyboardInterrupt:
+        return 130
+    except Exception:  # the one blanket handler: it keeps the traceback and exits 70
+        traceback.print_exc()
+        print("hashtune: this is a fault of hashtune (traceback above).", file=sys.stderr)
+        return EXIT_FAULT
+
+
+def _require_project() -> None:
+    from hashtune.errors import Finding
+
+    if not (Path("conf/config.yaml").is_file() and Path("dvc.yaml").is_file()):
+        raise InputError(
+            Finding(
+                "no-project",
+                f"{Path.cwd().name}/ holds no conf/config.yaml and dvc.yaml",
+                fix="run hashtune in the root of a project",
+            )
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hashtune", description="Rebuild any fine-tuned adapter from Git and data hashes."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    compose = commands.add_parser(
+        "compose", help="compose conf/ and Hydra overrides into params.yaml, as DVC does"
+    )
+    compose.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    compose.add_argument("--print", action="store_true", help="print, do not write params.yaml")
+    compose.set_defaults(command=_compose)
+
+    check = commands.add_parser("check", help="check the spec, or with --gate the verdict")
+    check.add_argument(
+        "--gate", action="store_true", help="exit 1 unless the gate's verdict is pass and current"
+    )
+    check.set_defaults(command=_check)
+
+    base = commands.add_parser("base", help="print the folder of the pinned base model")
+    base.set_defaults(command=_base)
+
+    chat = commands.add_parser("chat", help="base and adapter side by side")
+    chat.add_argument("message", nargs="?", help="one user message; without it: a conversation")
+    chat.add_argument("--system", help="system message of the conversation")
+    chat.add_argument("--adapter", default="build/train/adapter", help="folder of the adapter")
+    chat.set_defaults(command=_chat)
+    return parser
+
+
+def _compose(arguments: argparse.Namespace) -> int:
+    from hashtune.cli.compose import run
+
+    return run(arguments.overrides, only_print=arguments.print)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from hashtune.cli.check import check_gate, check_spec
+
+    return check_gate() if arguments.gate else check_spec()
+
+
+def _base(_arguments: argparse.Namespace) -> int:
+    from hashtune.cli.base import run
+
+    return run()
+
+
+def _chat(arguments: argparse.Namespace) -> int:
+    from hashtune.cli.chat import run
+
+    return run(Path(arguments.adapter), message=arguments.message, system=arguments.system)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

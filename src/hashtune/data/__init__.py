@@ -1,0 +1,1 @@
+"""Conversations: readers, schemas, cleaning, split, leakage, mixture."""

@@ -1,0 +1,160 @@
+"""The rules for the messages of one conversation: fields, roles and their order.
+
+Other fields of a message (name, tool_call_id, ...) are kept as written: chat templates print them.
+"""
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hashtune.errors import Finding, nearest
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+FOREIGN_ROLES = {
+    "human": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "chatgpt": "assistant",
+    "function": "tool",
+    "ipython": "tool",
+    "observation": "tool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file, for findings."""
+
+    file: str
+    line: int
+
+    def finding(self, rule: str, field: str, message: str, fix: str | None = None) -> Finding:
+        """A finding about one field of this line."""
+        return Finding(rule, message, file=self.file, line=self.line, field=field, fix=fix)
+
+
+def kind(value: object) -> str:
+    """The JSON name of a value's type."""
+    if value is None:
+        return "null"
+    for name, types in (
+        ("boolean", bool),
+        ("number", int | float),
+        ("string", str),
+        ("array", list),
+    ):
+        if isinstance(value, types):
+            return name
+    return "object"
+
+
+def is_blank(text: str) -> bool:
+    """True when nothing in the text can be seen: spaces, control and zero-width characters."""
+    return not any(unicodedata.category(c) not in _UNSEEN for c in text)
+
+
+_UNSEEN = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
+
+
+def check_text(
+    holder: Mapping[str, Any], key: str, field: str, place: Place, *, may_be_blank: bool = False
+) -> list[Finding]:
+    """Findings for a field that must be a text: missing, null, wrong type, blank."""
+    if key not in holder:
+        return [place.finding("missing", field, "missing")]
+    value = holder[key]
+    if value is None:
+        return [place.finding("null", field, "null, expected string")]
+    if not isinstance(value, str):
+        return [place.finding("wrong-type", field, f"expected string, got {kind(value)}")]
+    if is_blank(value) and not may_be_blank:
+        return [place.finding("blank", field, "blank")]
+    return []
+
+
+def check_messages(messages: object, place: Place) -> list[Finding]:
+    """All findings for the value of "messages"; their order is checked once each one is sound."""
+    if not isinstance(messages, list):
+        message = f"expected array, got {kind(messages)}"
+        return [place.finding("null" if messages is None else "wrong-type", "messages", message)]
+    if not messages:
+        return [place.finding("empty", "messages", "no messages")]
+    findings = []
+    for index, message in enumerate(messages):
+        findings += _check_message(message, f"messages[{index}]", place)
+    return findings or _check_order([message["role"] for message in messages], place)
+
+
+def _check_message(message: object, field: str, place: Place) -> list[Finding]:
+    if not isinstance(message, dict):
+        return [place.finding("wrong-type", field, f"expected object, got {kind(message)}")]
+    findings = check_text(message, "role", f"{field}.role", place)
+    role = message.get("role")
+    if not findings and role not in ROLES:
+        findings.append(_unknown_role(str(role), message, field, place))
+    findings += _check_content(message, field, place)
+    findings += _check_calls(message, field, place)
+    if "train" in message and not isinstance(message["train"], bool):
+        found = kind(message["train"])
+        text = f"expected true or false, got {found}"
+        findings.append(place.finding("wrong-type", f"{field}.train", text))
+    if "weight" in message and (
+        kind(message["weight"]) != "number" or message["weight"] not in (0, 1)
+    ):
+        text = f"expected 0 or 1, got {message['weight']!r}"
+        findings.append(place.finding("wrong-type", f"{field}.weight", text))
+    return findings
+
+
+def _unknown_role(role: str, message: Mapping[str, Any], field: str, place: Place) -> Finding:
+    meant = FOREIGN_ROLES.get(role.lower())
+    hint = f"did you mean {meant!r}?" if meant else nearest(role, ROLES)
+    return place.finding("unknown-role", f"{field}.role", f"unknown role {role!r}; {hint}")
+
+
+def _check_content(message: Mapping[str, Any], field: str, place: Place) -> list[Finding]:
+    if "content" not in message and "value" in message:
+        fix = 'rename "from" to "role" and "value" to "content" (ShareGPT layout)'
+        return [place.finding("missing", f"{field}.content", "missing", fix)]
+    calls = message.get("role") == "assistant" and bool(message.get("tool_calls"))
+    if "content" in message and message["content"] is None:
+        if calls:
+            return []
+        return [place.finding("null", f"{field}.content", "null and no tool_calls")]
+    may_be_blank = calls or message.get("role") == "tool"  # a tool may answer with nothing
+    return check_text(message, "content", f"{field}.content", place, may_be_blank=may_be_blank)
+
+
+def _check_calls(message: Mapping[str, Any], field: str, place: Place) -> list[Finding]:
+    calls = message.get("tool_calls")
+    path = f"{field}.tool_calls"
+    if calls is None:
+        return []
+    if not isinstance(calls, list):
+        return [place.finding("wrong-type", path, f"expected array, got {kind(calls)}")]
+    if calls and message.get("role") != "assistant":
+        return [place.finding("role-order", path, "only an assistant message can call tools")]
+    return [
+        place.finding("wrong-type", f"{path}[{index}]", f"expected object, got {kind(call)}")
+        for index, call in enumerate(calls)
+        if not isinstance(call, dict)
+    ]
+
+
+def _check_order(roles: list[str], place: Place) -> list[Finding]:
+    findings = []
+    for index in range(1, len(roles)):
+        role = roles[index]
+        if role == roles[index - 1] and role != "tool":  # parallel calls have answers in a row
+            text = f"two {role} messages in a row"
+            findings.append(place.finding("role-order", f"messages[{index}].role", text))
+    if "assistant" not in roles:
+        text = "no assistant message, nothing to train on"
+        findings.append(place.finding("no-assistant", "messages", text))
+    elif roles[-1] != "assistant":
+        field = f"messages[{len(roles) - 1}].role"
+        text = f"the last message is from {roles[-1]}, expected assistant"
+        findings.append(place.finding("last-not-assistant", field, text))
+    return findings

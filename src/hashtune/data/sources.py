@@ -1,0 +1,173 @@
+"""Find, verify and read the declared data files; nothing is parsed before its hash is right."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hashtune import writers
+from hashtune.data.cleaning import Policy, apply_policy
+from hashtune.data.leakage import Item
+from hashtune.data.messages import Place, check_text
+from hashtune.data.readers import Reading, read_jsonl
+from hashtune.data.schemas import Schema, parse_rows
+from hashtune.errors import Finding, nearest
+from hashtune.records import Conversation, Dropped
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+MOVE_INSIDE = "put the file under the project root and name it relative to that"
+QUESTION_KEYS = ("prompt", "question")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A declared file: `field` is where the spec names it; `pinned` is off for stage outputs."""
+
+    name: str
+    uri: str
+    sha256: str | None
+    schema: Schema
+    field: str
+    pinned: bool = True
+
+
+@dataclass(slots=True)
+class Loaded:
+    """One file after reading: rows == len(conversations) + len(dropped) unless it has findings."""
+
+    file: DataFile
+    rows: int = 0
+    conversations: list[Conversation] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    extra: dict[str, int] = field(default_factory=dict)
+
+
+def resolve(uri: str, root: Path, *, field: str) -> Path | Finding:
+    """The file that a spec names relative to the project root, or why it is refused.
+
+    It must exist, be a file and lie inside `root`: no scheme, no absolute path, no "..", no
+    symlink that leads outside, since none of these means the same in another checkout.
+    """
+
+    path = root / uri.replace("\0", "")
+    fault = _uri_fault(uri) or _path_fault(path, root)
+    if fault is None:
+        return path
+    rule, message, fix = fault
+    return Finding(rule, f"{uri!r} {message}", field=field, fix=fix)
+
+
+def _uri_fault(uri: str) -> tuple[str, str, str | None] | None:
+    """(rule, message, fix) for a text that names no path inside a project."""
+    if "://" in uri:
+        return "outside", "is a URL", "fetch it once with `dvc import-url` and pin it"
+    if not uri.strip() or "\0" in uri:
+        return "no-file", "is no path", None
+    if Path(uri).is_absolute() or ".." in Path(uri).parts:
+        return "outside", "is not relative to the project root or leaves it", MOVE_INSIDE
+    return None
+
+
+def _path_fault(path: Path, root: Path) -> tuple[str, str, str | None] | None:
+    if path.is_dir():
+        return "no-file", "is a folder", None
+    if not path.is_file():
+        return "no-file", "does not exist", _where(path)
+    if not path.resolve().is_relative_to(root.resolve()):
+        fix = f"{MOVE_INSIDE} (DVC: `dvc config cache.type copy`, `dvc checkout --relink`)"
+        return "outside", "is a link that leads outside the project root", fix
+    return None
+
+
+def _where(path: Path) -> str | None:
+    if path.with_name(f"{path.name}.dvc").is_file():
+        return f"dvc pull {path.name}.dvc"
+    if not path.parent.is_dir():
+        return None
+    siblings = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
+    return nearest(path.name, siblings) if siblings else None
+
+
+def check_pin(path: Path, *, sha256: str | None, field: str, shown: str) -> Finding | None:
+    """None when the file's sha256 is the pinned one, else a finding that names the field."""
+    actual = writers.sha256_file(path)
+    if sha256 is None:
+        fix = f"set {field} to '{actual}'"
+        return Finding("unpinned", "has no sha256", file=shown, field=field, fix=fix)
+    if actual == sha256:
+        return None
+    with path.open("rb") as handle:
+        start = handle.read(len(LFS_POINTER))
+    message = f"sha256 is {actual}, pinned is {sha256}"
+    fix = f"get the pinned file back, or review the new one and set {field} to '{actual}'"
+    if start == LFS_POINTER:
+        fix = "this is a Git LFS pointer: git lfs pull"
+    return Finding("pin", message, file=shown, field=field, fix=fix)
+
+
+def _read(file: DataFile, root: Path) -> Reading:
+    """Locate, verify, parse: the first of the three that fails gives the findings."""
+    path = resolve(file.uri, root, field=f"{file.field}.uri")
+    if isinstance(path, Finding):
+        return Reading(findings=[path])
+    if file.pinned:
+        pin = f"{file.field}.sha256"
+        finding = check_pin(path, sha256=file.sha256, field=pin, shown=file.uri)
+        if finding:
+            return Reading(findings=[finding])
+    reading = read_jsonl(path, shown=file.uri)
+    if not reading.rows and not reading.findings:
+        reading.findings.append(Finding("no-rows", "0 rows", file=file.uri, field=file.field))
+    return reading
+
+
+def load(file: DataFile, root: Path, policy: Policy) -> Loaded:
+    """Read a file of conversations. A row that breaks its schema falls under the policy; a file
+    that is damaged (encoding, JSON) is refused whatever the policy says."""
+    reading = _read(file, root)
+    loaded = Loaded(file, rows=len(reading.rows), notes=reading.notes)
+    parsed = parse_rows(reading.rows, schema=file.schema, source=file.name, shown=file.uri)
+    loaded.conversations = parsed.conversations
+    loaded.extra = dict(parsed.extra)
+    verdict = apply_policy(parsed, policy, source=file.name, shown=file.uri)
+    loaded.dropped = verdict.dropped
+    loaded.findings = reading.findings + verdict.findings
+    return loaded
+
+
+def load_questions(file: DataFile, root: Path) -> tuple[list[Item], list[Finding]]:
+    """The prompt texts of a regression suite ("prompt" or "question" of each line)."""
+    reading = _read(file, root)
+    items, findings = [], list(reading.findings)
+    for line, row in reading.rows:
+        keys = [key for key in QUESTION_KEYS if key in row]
+        key = keys[0] if keys else QUESTION_KEYS[0]
+        found = check_text(row, key, " or ".join(keys or QUESTION_KEYS), Place(file.uri, line))
+        findings += found
+        if not found:
+            items.append(Item(file.uri, line, [row[key]]))
+    return items, findings
+
+
+def user_items(conversations: Sequence[Conversation], files: dict[str, str]) -> list[Item]:
+    """The user texts of conversations with file and line; `files` maps source names to files."""
+    return [
+        Item(
+            files[conversation.source],
+            conversation.line,
+            [m["content"] for m in conversation.messages if m["role"] == "user"],
+        )
+        for conversation in conversations
+    ]
+
+
+def unique_names(files: Sequence[DataFile], reserved: set[str]) -> list[Finding]:
+    """Findings for names given twice or reserved: reports and ledgers tell files apart by name."""
+    findings, seen = [], set(reserved)
+    for file in files:
+        if file.name in seen:
+            message = f"name {file.name!r} is taken"
+            findings.append(Finding("name-taken", message, field=f"{file.field}.name"))
+        seen.add(file.name)
+    return findings

@@ -1,0 +1,75 @@
+"""Errors are part of the product: every bad input becomes findings, printed all at once.
+
+Exit codes: 2 bad input, 75 stopped and resumable, 70 a fault of our own (see frame.py).
+"""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+EXIT_INPUT = 2
+EXIT_FAULT = 70
+EXIT_STOPPED = 75
+SHOWN_IN_FULL = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken rule and where it is broken.
+
+    Args:
+        rule: short name of the rule, for counting ("duplicate-key", "not-utf8").
+        message: what is wrong, in a sentence.
+        file: path as the user wrote it, or None.
+        line: 1-based line in that file, or None.
+        field: dotted path of the field ("messages[1].content", "optim.lr"), or None.
+        fix: what to do about it, or None.
+    """
+
+    rule: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    field: str | None = None
+    fix: str | None = None
+
+    def __str__(self) -> str:
+        where = self.file or ""
+        if self.line is not None:
+            where += f":{self.line}"
+        parts = [part for part in (where, self.field, self.message) if part]
+        fix = f"\n    fix: {self.fix}" if self.fix else ""
+        return f"{': '.join(parts)} [{self.rule}]{fix}"
+
+
+class InputError(Exception):
+    """Bad input: one or more findings; the process ends with exit code 2."""
+
+    def __init__(self, findings: Finding | Iterable[Finding]) -> None:
+        self.findings: list[Finding] = (
+            [findings] if isinstance(findings, Finding) else list(findings)
+        )
+        if not self.findings:
+            raise ValueError("InputError needs at least one finding")
+        super().__init__(render(self.findings))
+
+
+class Stopped(Exception):
+    """The work was interrupted in a resumable state; the process ends with exit code 75."""
+
+
+def render(findings: Sequence[Finding]) -> str:
+    """All findings as text: the first 20 in full, the rest counted by rule."""
+    lines = [f"  {finding}" for finding in findings[:SHOWN_IN_FULL]]
+    rest = Counter(finding.rule for finding in findings[SHOWN_IN_FULL:])
+    lines += [f"  and {count} more of [{rule}]" for rule, count in sorted(rest.items())]
+    noun = "finding" if len(findings) == 1 else "findings"
+    return f"{len(findings)} {noun}:\n" + "\n".join(lines)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Give "did you mean 'x'?" for the known name closest to `name`, or the list of known names."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"

@@ -1,0 +1,1 @@
+"""Evaluation: suites, rules and scores."""

@@ -1,0 +1,93 @@
+"""A model answers the suites: generated answers and choices become scored rows.
+
+Every row keeps what the model gave ("output"), so that a gate can tell an adapter without effect
+from one that changes answers without changing scores.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from hashtune.evaluation.suites import SuiteItem, score_generated
+
+if TYPE_CHECKING:
+    from hashtune.evaluation.generate import Progress
+    from hashtune.evaluation.models import Subject
+
+
+def answer_suites(
+    subject: "Subject",
+    items: Sequence[SuiteItem],
+    *,
+    max_new_tokens: int,
+    batch_size: int,
+    progress: "Progress",
+) -> list[dict[str, Any]]:
+    """One row per item, in item order: id, suite, slice, kind, output, score, tokens, finished.
+
+    The output of a choice item is the chosen text and the log-probabilities (nats, 6 decimals).
+    """
+    from hashtune.evaluation.choices import best, choice_scores
+    from hashtune.evaluation.generate import generate_answers
+
+    generated = [item for item in items if item.kind == "generated"]
+    answers = generate_answers(
+        subject.model,
+        subject.template,
+        [[{"role": "user", "content": item.prompt}] for item in generated],
+        stop_ids=subject.stop_ids,
+        max_new_tokens=max_new_tokens,
+        batch_size=batch_size,
+        progress=progress,
+    )
+    rows = {
+        item.id: _row(
+            item,
+            output=answer.text,
+            score=score_generated(item, answer.text),
+            tokens=answer.tokens,
+            finished=answer.finished,
+        )
+        for item, answer in zip(generated, answers, strict=True)
+    }
+    chosen = [item for item in items if item.kind == "choice"]
+    scored = choice_scores(
+        subject.model, subject.template, chosen, batch_size=batch_size, progress=progress
+    )
+    for item, scores in zip(chosen, scored, strict=True):
+        index = best(scores)
+        rounded = [round(score, 6) for score in scores]
+        output = f"{item.choices[index]} {rounded}"
+        hit = float(index == item.answer)
+        rows[item.id] = _row(item, output=output, score=hit, tokens=0, finished=True)
+    return [rows[item.id] for item in items]
+
+
+def suite_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Items, mean score over all of them (None without items), mean and count per slice."""
+    slices: dict[str, list[float]] = {}
+    for row in rows:
+        slices.setdefault(row["slice"], []).append(row["score"])
+    return {
+        "items": len(rows),
+        "score": round(fmean(row["score"] for row in rows), 6) if rows else None,
+        "slices": {
+            name: {"items": len(scores), "score": round(fmean(scores), 6)}
+            for name, scores in sorted(slices.items())
+        },
+    }
+
+
+def _row(
+    item: SuiteItem, *, output: str, score: float, tokens: int, finished: bool
+) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "suite": item.suite,
+        "slice": item.slice,
+        "kind": item.kind,
+        "output": output,
+        "score": score,
+        "tokens": tokens,
+        "finished": finished,
+    }

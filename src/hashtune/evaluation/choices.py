@@ -1,0 +1,96 @@
+"""Multiple choice by likelihood: which choice does the model find most likely as its answer?
+
+The score of a choice is the sum of the log-probabilities of its tokens after the rendered prompt,
+so nothing has to be parsed out of an answer. Per batch only the logits of choice positions are
+made, and only their sums are kept: memory does not grow with the number of items.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hashtune.evaluation.generate import Progress, batch_plan
+from hashtune.evaluation.suites import SuiteItem
+
+if TYPE_CHECKING:
+    from hashtune.chat.template import Template
+
+
+def choose(
+    model: Any,
+    template: "Template",
+    items: Sequence[SuiteItem],
+    *,
+    batch_size: int,
+    progress: Progress,
+) -> list[int]:
+    """Index of the most likely choice of each item; the lowest index on a tie."""
+    scored = choice_scores(model, template, items, batch_size=batch_size, progress=progress)
+    return [best(scores) for scores in scored]
+
+
+def best(scores: Sequence[float]) -> int:
+    """Index of the highest score, the lowest index on a tie."""
+    return scores.index(max(scores))
+
+
+def choice_scores(
+    model: Any,
+    template: "Template",
+    items: Sequence[SuiteItem],
+    *,
+    batch_size: int,
+    progress: Progress,
+) -> list[list[float]]:
+    """Summed log-probability (nats) of each choice of each item, in input order.
+
+    Args:
+        model: a causal language model in eval mode.
+        template: renders the question (as the user message) to prompt ids, holds the tokenizer.
+        items: multiple choice items.
+        batch_size: sequences (a prompt with one choice) per batch.
+        progress: shown per batch.
+    """
+    pairs: list[tuple[list[int], list[int]]] = []
+    for item in items:
+        prompt = list(template.prompt_ids([{"role": "user", "content": item.prompt}]))
+        for choice in item.choices:
+            ids = template.tokenizer.encode(choice, add_special_tokens=False)
+            pairs.append((prompt, list(ids)))
+    plan = batch_plan([len(prompt) + len(ids) for prompt, ids in pairs], batch_size=batch_size)
+    sums = [0.0] * len(pairs)
+    for batch in progress(plan, total=len(plan), label="choices, in batches"):
+        with torch.inference_mode():
+            values = _sums(model, [pairs[index] for index in batch])
+        for index, value in zip(batch, values, strict=True):
+            sums[index] = value
+    flat = iter(sums)
+    return [[next(flat) for _ in item.choices] for item in items]
+
+
+def _sums(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
+    """One batch, padded on the right. The token at position t is predicted by the logits at t-1;
+    logits are made from the last token of the shortest prompt on:
+
+        ids   p p p c c      first = 2: logits at 2, 3 predict the tokens at 3, 4
+    """
+    device = next(model.parameters()).device
+    first = min(len(prompt) for prompt, _ in pairs) - 1
+    width = max(len(prompt) + len(ids) for prompt, ids in pairs)
+    rows, masks, wanted = [], [], []
+    for prompt, ids in pairs:
+        length = len(prompt) + len(ids)
+        rows.append(prompt + ids + [0] * (width - length))
+        masks.append([1] * length + [0] * (width - length))
+        wanted.append([len(prompt) <= at < length for at in range(first + 1, width)])
+    tokens = torch.tensor(rows, device=device)
+    logits = model(
+        input_ids=tokens,
+        attention_mask=torch.tensor(masks, device=device),
+        use_cache=False,
+        logits_to_keep=torch.arange(first, width - 1, device=device),
+    ).logits
+    of_token = logits.float().log_softmax(-1).gather(-1, tokens[:, first + 1 :, None])[..., 0]
+    sums = of_token.masked_fill(~torch.tensor(wanted, device=device), 0.0).double().sum(-1)
+    return [float(value) for value in sums]

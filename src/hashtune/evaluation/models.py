@@ -1,0 +1,118 @@
+"""What is evaluated: the base through its manifest, with or without an adapter, ready to answer.
+
+Base and adapter are loaded by the same code in the same precision. An adapter whose tensors do not
+all find their place would silently answer as the base does, so names are compared on loading.
+"""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from hashtune.errors import Finding, InputError
+from hashtune.evaluation.generate import Stop
+
+if TYPE_CHECKING:
+    from hashtune.chat.template import Template
+    from hashtune.spec.schema import TokenizerSpec
+    from hashtune.store.manifest import Manifest
+
+ADAPTER_FILE = "adapter_model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model, the template that renders for it, and what ends its answers."""
+
+    model: Any
+    template: "Template"
+    stop_ids: Sequence[Stop]
+
+
+def open_subject(
+    manifest: "Manifest",
+    adapter: Path | None,
+    tokenizer_spec: "TokenizerSpec",
+    *,
+    dtype: Literal["fp32", "bf16"],
+    threads: int,
+    root: Path,
+) -> Subject:
+    """Load tokenizer, template (files relative to `root`), the stops that training uses, model.
+
+    Raises:
+        InputError: as `load_evaluated` and the loaders of template and tokenizer.
+    """
+    from hashtune.chat.stops import stop_sequences
+    from hashtune.chat.template import load_template
+    from hashtune.store.loader import generation_eos_ids, load_tokenizer
+
+    tokenizer = load_tokenizer(manifest)
+    template = load_template(tokenizer, tokenizer_spec, root=root)
+    ends = generation_eos_ids(manifest)
+    stops = stop_sequences(template, eos_ids=ends, declared=tokenizer_spec.stops)
+    model = load_evaluated(manifest, adapter, dtype=dtype, threads=threads)
+    return Subject(model, template, stops.ids)
+
+
+def load_evaluated(
+    manifest: "Manifest",
+    adapter: Path | None,
+    *,
+    dtype: Literal["fp32", "bf16"],
+    threads: int,
+) -> Any:
+    """The base, or the base with an adapter on it, in eval mode, with deterministic algorithms.
+
+    Sets torch's thread count and deterministic mode for the whole process.
+
+    Raises:
+        InputError: no adapter in the folder, or its tensors are not exactly the model's.
+    """
+    from hashtune.store.loader import load_base
+
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what CUDA needs to be deterministic
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    base = load_base(manifest, dtype=dtype)
+    return (base if adapter is None else attach(base, adapter)).eval()
+
+
+def attach(base: Any, adapter: Path) -> Any:
+    """Put the adapter on the base and prove that every tensor of the one was used by the other.
+
+    Raises:
+        InputError: as `load_evaluated`.
+    """
+    from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import safe_open
+
+    file = adapter / ADAPTER_FILE
+    if not file.is_file():
+        raise InputError(
+            Finding("no-adapter", "does not exist", file=file.as_posix(), fix="dvc repro train")
+        )
+    with warnings.catch_warnings():  # PEFT only warns of missing tensors; we refuse them below
+        warnings.filterwarnings("ignore", message="Found missing adapter keys")
+        model = PeftModel.from_pretrained(base, str(adapter))
+    wanted = set(get_peft_model_state_dict(model))
+    with safe_open(file, framework="pt") as tensors:
+        found = set(tensors.keys())
+    faults = [("missing", wanted - found), ("unexpected", found - wanted)]
+    findings = [
+        Finding(
+            f"adapter-{kind}",
+            f"{len(names)} {kind} tensors, for instance {', '.join(sorted(names)[:3])}",
+            file=file.as_posix(),
+            fix="the adapter belongs to another base or was saved by another version",
+        )
+        for kind, names in faults
+        if names
+    ]
+    if findings:
+        raise InputError(findings)
+    return model

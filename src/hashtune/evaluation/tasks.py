@@ -1,0 +1,118 @@
+"""The task's test items: what is asked, what is expected, what the untuned base is told besides.
+
+The base never saw the task, so a bare prompt would measure only that it does not know the format.
+`data.task.base_instruction` tells it; the adapter gets the prompt as the data has it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from hashtune.errors import Finding, InputError
+from hashtune.evaluation.metrics import majority_scores, parse_object, score_task
+from hashtune.records import Message
+from hashtune.spec.schema import Task
+from hashtune.writers import canonical_json, sha256_bytes
+
+if TYPE_CHECKING:
+    from hashtune.evaluation.generate import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class TaskItem:
+    """A test conversation: the messages before the last assistant turn, and that turn's text."""
+
+    id: str
+    prompt: list[Message]
+    reference: str
+
+
+def task_items(rows: Sequence[Mapping[str, Any]], *, file: str) -> list[TaskItem]:
+    """Test items of the rows of test.parquet (columns id and messages, see records).
+
+    Raises:
+        InputError: no rows; a conversation without an assistant turn that has a prompt and a text.
+    """
+    items: list[TaskItem] = []
+    findings: list[Finding] = []
+    for number, row in enumerate(rows, start=1):
+        messages: list[Message] = json.loads(row["messages"])
+        last = max((i for i, m in enumerate(messages) if m["role"] == "assistant"), default=0)
+        content = messages[last].get("content") if messages else None
+        if last == 0 or not isinstance(content, str) or not content.strip():
+            message = "has no assistant turn with a prompt before it and a text"
+            findings.append(Finding("test-item", f"{row['id']} {message}", file=file, line=number))
+            continue
+        items.append(TaskItem(str(row["id"]), messages[:last], content))
+    if not rows:
+        findings.append(Finding("empty", "has no test items", file=file))
+    if findings:
+        raise InputError(findings)
+    return items
+
+
+def base_prompt(prompt: Sequence[Message], instruction: str | None) -> list[Message]:
+    """The prompt with `instruction` as its system message, in place of any other; as it is when
+    there is no instruction."""
+    if instruction is None:
+        return list(prompt)
+    rest = [message for message in prompt if message["role"] != "system"]
+    return [{"role": "system", "content": instruction}, *rest]
+
+
+def task_rows(
+    task: Task,
+    items: Sequence[TaskItem],
+    prompts: Sequence[Sequence[Message]],
+    answers: "Sequence[Answer]",
+) -> list[dict[str, Any]]:
+    """One row per item for task.jsonl: id, answer, finished, tokens, scores per field, majority
+    scores per field, reference, and the hash of the prompt that was given.
+
+    Raises:
+        InputError: as `metrics.score_task`.
+    """
+    references = [item.reference for item in items]
+    scores = score_task(task, [answer.text for answer in answers], references)
+    majority = majority_scores(task, references)
+    return [
+        {
+            "id": item.id,
+            "prompt": prompt_hash(prompt),
+            "answer": answer.text,
+            "finished": answer.finished,
+            "tokens": answer.tokens,
+            "scores": {field: values[index] for field, values in scores.items()},
+            "majority": {field: values[index] for field, values in majority.items()},
+            "reference": item.reference,
+        }
+        for index, (item, prompt, answer) in enumerate(zip(items, prompts, answers, strict=True))
+    ]
+
+
+def prompt_hash(prompt: Sequence[Message]) -> str:
+    """First 16 hex digits of the sha256 of the canonical messages."""
+    return sha256_bytes(canonical_json(list(prompt), indent=None).encode("utf-8"))[:16]
+
+
+def task_summary(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over the rows of `task_rows`: score and majority score per field, share of answers
+    that reached a stop, and for json_fields the share that holds a JSON object."""
+    summary: dict[str, Any] = {
+        "items": len(rows),
+        "finished_share": round(fmean(float(row["finished"]) for row in rows), 6),
+        "scores": _means(rows, "scores"),
+        "majority": _means(rows, "majority"),
+    }
+    if task.metric == "json_fields":
+        valid = [parse_object(row["answer"]) is not None for row in rows]
+        summary["valid_json_share"] = round(fmean(map(float, valid)), 6)
+    return summary
+
+
+def _means(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, float]:
+    return {
+        field: round(fmean(row[key][field] for row in rows), 6) for field in sorted(rows[0][key])
+    }

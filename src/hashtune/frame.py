@@ -1,0 +1,129 @@
+"""What every stage does the same: find its checkout, read its spec sections, report, exit.
+
+A stage module ends with `if __name__ == "__main__": frame.main("pack", run)`. Exit codes: 0, 2 bad
+input, 75 stopped and resumable; anything unexpected is our fault, keeps its traceback and exits 70.
+"""
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hashtune import writers
+from hashtune.errors import EXIT_FAULT, EXIT_INPUT, EXIT_STOPPED, Finding, InputError, Stopped
+from hashtune.spec.load import read_spec
+
+__all__ = ["closing_table", "main", "progress", "read_spec", "say", "write_machine", "write_report"]
+
+Item = TypeVar("Item")
+PROGRESS_SECONDS = 2.0
+
+
+def main(stage: str, run: Callable[[], None]) -> None:
+    """Run one stage in the current folder and end the process with its exit code."""
+    try:
+        _refuse_foreign_code()
+        say(f"{stage}: start")
+        run()
+    except InputError as error:
+        _die(f"{stage}: refused, nothing was written.\n{error}", EXIT_INPUT)
+    except Stopped as error:
+        _die(f"{stage}: stopped, can resume. {error}", EXIT_STOPPED)
+    except Exception:  # the one blanket handler: it keeps the traceback and exits 70
+        traceback.print_exc()
+        _die(f"{stage}: this is a fault of hashtune, not of your input (traceback above).", EXIT_FAULT)
+    sys.exit(0)
+
+
+def _die(text: str, code: int) -> None:
+    print(text, file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def _refuse_foreign_code() -> None:
+    """Refuse to run code of another checkout: an editable install makes `--queue` and `--temp` run
+    the main workspace's code, and the wrong result would enter the run cache."""
+    here, code = Path.cwd().resolve(), Path(__file__).resolve()
+    if not code.is_relative_to(here):
+        raise InputError(
+            Finding(
+                "foreign-code",
+                f"the code that runs is {code}, outside this checkout",
+                fix="run stages through dvc.yaml, whose commands set PYTHONPATH=src",
+            )
+        )
+
+
+def say(text: str) -> None:
+    """One line for the person who watches."""
+    print(text, flush=True)
+
+
+def progress(items: Iterable[Item], *, total: int, label: str) -> Iterator[Item]:
+    """Yield the items; once two seconds have passed, say how far it is and how long it will take.
+
+    On a terminal the line is redrawn; in a log a line appears at most every ten seconds.
+    """
+    started = last = time.monotonic()
+    pause = 1.0 if sys.stdout.isatty() else 10.0
+    for done, item in enumerate(items):
+        now = time.monotonic()
+        if done and now - started > PROGRESS_SECONDS and now - last > pause:
+            last = now
+            left = (now - started) / done * (total - done)
+            filled = 24 * done // max(1, total)
+            bar = "#" * filled + "." * (24 - filled)
+            say(f"  {label} [{bar}] {done}/{total}, about {left:.0f} s left")
+        yield item
+
+
+def closing_table(title: str, rows: Mapping[str, object]) -> None:
+    """A stage's closing words: one aligned line per fact."""
+    say(f"{title}")
+    width = max((len(key) for key in rows), default=0)
+    for key, value in rows.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        say(f"  {key:<{width}}  {shown}")
+
+
+def write_report(stage: str, report: Mapping[str, Any]) -> None:
+    """Write reports/<stage>.json: small, deterministic metrics that live in Git."""
+    writers.write_json(Path("reports") / f"{stage}.json", report)
+
+
+def write_machine(stage: str, measured: Mapping[str, Any], belongs_to: Path) -> None:
+    """Write reports/machine/<stage>.json: what this machine measured, apart from every output.
+
+    `belongs_to` is the output file the figures belong to; its sha256 goes along, so that a reader
+    can drop the figures of another run.
+    """
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    if "torch" in sys.modules:
+        versions["torch"] = str(sys.modules["torch"].__version__)
+    record = {
+        "device": _device_name(),
+        "cores": os.cpu_count(),
+        "versions": versions,
+        "output": belongs_to.as_posix(),
+        "output_sha256": writers.sha256_file(belongs_to),
+        **measured,
+    }
+    writers.write_json(Path("reports/machine") / f"{stage}.json", record)
+
+
+def _device_name() -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    for line in _cpuinfo():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown CPU"
+
+
+def _cpuinfo() -> Sequence[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -1,0 +1,57 @@
+"""The model card of a released adapter: what it is, what proved it, how to load it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+SNIPPET = """import subprocess, peft, transformers
+base_dir = subprocess.check_output(["hashtune", "base"], text=True).strip()
+model = transformers.AutoModelForCausalLM.from_pretrained(base_dir)
+model = peft.PeftModel.from_pretrained(model, "{folder}")
+tokenizer = transformers.AutoTokenizer.from_pretrained("{folder}")
+"""
+
+
+def model_card(entry: Mapping[str, Any], *, folder: str) -> str:
+    """Markdown with a front matter that Hugging Face tools read.
+
+    Args:
+        entry: from build_entry.
+        folder: where the adapter lies, relative to the project root.
+    """
+    base, spec = entry["base"], entry["spec"]
+    rules = "\n".join(
+        f"| {rule['name']} | {_number(rule['value'])} | {_number(rule['threshold'])} "
+        f"| {rule['items']} | {rule['verdict']} |"
+        for rule in entry["evidence"]["rules"]
+    )
+    method = spec["method"]
+    return f"""---
+library_name: peft
+base_model: {base["source"]["repo"]}
+tags: [{method["type"]}, hashtune]
+---
+
+# {entry["name"]}: {entry["run"]}
+
+A {method["type"]} adapter (r {method["r"]}, alpha {method["alpha"]:g}) over {base["name"]}
+({base["source"]["repo"]} at {base["source"]["revision"]}), trained for {entry["checkpoint_step"]}
+steps. Verdict of its gate: **{entry["verdict"]}**.
+
+| rule | value | threshold | items | verdict |
+|---|--:|--:|--:|---|
+{rules}
+
+## Load it
+
+In the root of a clone of the project (the base is the pinned one, fetched if it is missing):
+
+```python
+{SNIPPET.format(folder=folder)}```
+
+Chat template, stop tokens and tokenizer are the ones it was trained with; they lie beside the
+weights. `entry.json` names every input by hash; `dvc repro` on the tagged commit rebuilds it.
+"""
+
+
+def _number(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

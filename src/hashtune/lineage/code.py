@@ -1,0 +1,142 @@
+"""Which code and which libraries decide a stage's bits.
+
+The closure of a stage is every first-party module it imports, directly or not, lazily or not,
+found with `ast` (nothing is executed). A module counts by the hash of its AST without docstrings,
+so a comment changes nothing; a third-party package counts by its locked version unless it can only
+print or transport (NEUTRAL). An unknown package counts: safe by default.
+"""
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from hashtune.errors import Finding, InputError
+
+FIRST_PARTY = ("hashtune", "hydra_plugins")
+# They print, log, transport or organise; the bits of an output do not pass through them.
+NEUTRAL = frozenset(
+    "dvc dvclive gto rich tqdm requests urllib3 certifi charset-normalizer idna httpx httpx2 "
+    "httpcore httpcore2 h11 anyio sniffio click typer typer-slim shellingham colorama pygments "
+    "markdown-it-py mdurl hf-xet fsspec filelock psutil setuptools pip wheel packaging "
+    "typing-extensions typing-inspection annotated-types annotated-doc truststore".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """Module name to AST hash, and the top-level names of third-party imports."""
+
+    modules: dict[str, str]
+    imports: frozenset[str]
+
+
+def module_path(name: str, src: Path) -> Path | None:
+    """File of a first-party module below src/, or None when `name` is no module."""
+    base = src.joinpath(*name.split("."))
+    for candidate in (base.with_suffix(".py"), base / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def imported_names(tree: ast.AST) -> Iterable[str]:
+    """Every dotted name that an import statement in the tree may load, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def ast_hash(tree: ast.Module) -> str:
+    """Hex sha256 of the tree without docstrings and positions."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, kinds) and isinstance(body, list) and ast.get_docstring(node) is not None:
+            body[:1] = [] if len(body) > 1 else [ast.Pass()]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def closure(module: str, src: Path) -> Closure:
+    """The import closure of a first-party module, parents' __init__ included."""
+    modules: dict[str, str] = {}
+    third_party: set[str] = set()
+    queue = [module]
+    while queue:
+        name = queue.pop()
+        if name.split(".")[0] not in FIRST_PARTY:
+            third_party.add(name.split(".")[0])
+            continue
+        queue += [name.rpartition(".")[0]] if "." in name else []
+        path = module_path(name, src)
+        if name in modules or path is None:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        queue += list(imported_names(tree))
+        modules[name] = ast_hash(tree)
+    return Closure(modules, frozenset(third_party))
+
+
+def normal(name: str) -> str:
+    """A distribution name in PEP 503 form."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_lock(text: str, *, file: str) -> dict[str, str]:
+    """Distribution to version from the `name==version` lines of a lock file."""
+    pins = re.findall(r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", text, flags=re.M)
+    if not pins:
+        raise InputError(Finding("empty-lock", "pins nothing", file=file, fix="make lock"))
+    return {normal(name): version for name, version in pins}
+
+
+def needs(distribution: str) -> set[str]:
+    """Names an installed distribution requires in this environment, without its extras."""
+    from packaging.requirements import Requirement
+
+    found = set()
+    for line in metadata.requires(distribution) or []:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            found.add(normal(requirement.name))
+    return found
+
+
+def packages(imports: Iterable[str], lock: Mapping[str, str]) -> dict[str, str]:
+    """Locked version of every package that can change the bits of code with these imports."""
+    distributions = metadata.packages_distributions()
+    queue = sorted({normal(d) for name in imports for d in distributions.get(name, ())})
+    counted: dict[str, str] = {}
+    while queue:
+        name = queue.pop()
+        if name in counted or name in NEUTRAL or name not in lock:
+            continue
+        counted[name] = lock[name]
+        queue += sorted(needs(name))
+    return counted
+
+
+def environment_findings(counted: Iterable[str], lock: Mapping[str, str]) -> list[Finding]:
+    """Every counted package whose installed version differs from the lock.
+
+    A local version label (torch 2.13.0+cpu) fits its public version: one lock serves CPU and CUDA.
+    """
+    findings = []
+    for name in sorted(set(counted)):
+        installed = metadata.version(name)
+        if installed.split("+")[0] != lock[name].split("+")[0]:
+            findings.append(
+                Finding(
+                    "environment-differs",
+                    f"{name} {installed} is installed, the lock pins {lock[name]}",
+                    file="requirements.lock",
+                    fix="make setup",
+                )
+            )
+    return findings

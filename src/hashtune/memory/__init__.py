@@ -1,0 +1,1 @@
+"""The memory plan: shapes, closed form, decisions."""

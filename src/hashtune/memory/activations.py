@@ -1,0 +1,112 @@
+"""Activations of a LoRA step without checkpointing: what autograd keeps from forward to backward.
+
+Read off the modelling code of transformers 5 (sdpa attention, RMSNorm, gated MLP) and PEFT's LoRA
+layer, tensor by tensor; saved_tensors_hooks on tiny models count the same bytes to within 1 % in
+twelve settings (tests/memory/test_activations.py). Korthikanti et al. 2022 (arXiv 2205.05198)
+count 34*s*b*h per block of a GPT in 16 bits; a frozen base keeps less, LoRA adds its own inputs.
+
+    per token and block                      elements             kept for
+    norms (2; 4 in Gemma 3), fp32            hidden + 1           their backward
+    q and k norms (Qwen 3, Gemma 3), fp32    q + kv + heads       their backward
+    attention: q, k, v, out, log-sum-exp     2q + 2kv + heads     sdpa; a mask repeats k, v to q
+    MLP: gate, its activation, up            3 * intermediate     activation, product
+    each LoRA A: its input                   in                   gradient of A; see _adapter_bytes
+    each LoRA B: its input                   r                    gradient of B
+    attention mask, if any                   longest row          sdpa's floats of a bool mask
+"""
+
+from hashtune.memory.closed_form import (
+    FP32,
+    Buckets,
+    Workload,
+    dequantisation_bytes,
+    loss_bytes,
+    static_bytes,
+)
+from hashtune.memory.shapes import adapted_modules
+
+MASK_BYTES = {"cpu": 4, "cuda": 1}  # dropout keeps its mask as floats on a CPU, as bytes on CUDA
+# Forward and backward temporaries beside what is kept: measured at 7 to 11 bytes per token and
+# unit of the widest layer, fp32 and bf16.
+WORKSPACE_BYTES = 12
+SHARED_INPUTS = (
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    ("self_attn.o_proj",),
+    ("mlp.gate_proj", "mlp.up_proj"),
+    ("mlp.down_proj",),
+)
+
+
+def saved_bytes(work: Workload) -> int:
+    """Bytes kept between forward and backward for one micro-batch."""
+    shape = work.shape
+    blocks = work.tokens * (
+        shape.layers * (_norm_bytes(work) + _attention_bytes(work) + _mlp_bytes(work))
+        + _adapter_bytes(work)
+    )
+    rotary = work.tokens * 2 * shape.head_dim * work.residual
+    casts = work.adapter_parameters * work.element if work.element < FP32 else 0
+    return blocks + rotary + casts
+
+
+def activation_bytes(work: Workload) -> int:
+    """What is kept, plus the workspace of one layer, plus the bool mask itself."""
+    widest = max(work.shape.intermediate, 2 * work.shape.hidden)
+    mask = work.tokens * work.longest_row if work.masked else 0
+    return saved_bytes(work) + work.tokens * widest * WORKSPACE_BYTES + mask
+
+
+def estimate(work: Workload) -> Buckets:
+    """All nine buckets in bytes; their sum is the peak to plan for."""
+    return static_bytes(work) | {
+        "activations": activation_bytes(work),
+        "logits_loss": loss_bytes(work),
+        "dequantisation": dequantisation_bytes(work),
+        "overhead": work.overhead_bytes,
+    }
+
+
+def _norm_bytes(work: Workload) -> int:
+    """RMSNorm computes in fp32 and keeps its fp32 input and one factor per vector."""
+    shape = work.shape
+    bytes_ = shape.block_norms * (shape.hidden + 1) * FP32
+    if shape.qk_norm:
+        heads = shape.heads + shape.kv_heads
+        bytes_ += heads * (shape.head_dim + 1) * FP32
+    return bytes_
+
+
+def _attention_bytes(work: Workload) -> int:
+    shape = work.shape
+    query = shape.heads * shape.head_dim
+    key_value = query if work.masked else shape.kv_heads * shape.head_dim
+    mask = work.longest_row if work.masked else 0
+    return (2 * query + 2 * key_value + mask) * work.element + shape.heads * FP32
+
+
+def _mlp_bytes(work: Workload) -> int:
+    """Linear4bit gives its result in its input's type, int8 in `precision`."""
+    element = work.residual if work.quantization == "nf4" else work.element
+    return 3 * work.shape.intermediate * element
+
+
+def _adapter_bytes(work: Workload) -> int:
+    """Inputs of LoRA A and B over all blocks, per token.
+
+    In fp32 without dropout, modules that read one tensor share it, and o_proj's is attention's
+    output. Otherwise each module keeps a copy of its own (dropout, or the cast to bf16), and
+    dropout a mask as well.
+    """
+    shape = work.shape
+    counts = adapted_modules(shape, work.targets)
+    inputs = {linear.name: linear.inputs for linear in shape.linears}
+    own_copies = work.dropout or work.element < FP32
+    per_element = work.element + (MASK_BYTES[work.device] if work.dropout else 0)
+    total = sum(counts.values()) * work.r * work.element
+    for group in SHARED_INPUTS:
+        adapted = [counts.get(name, 0) for name in group]
+        if own_copies:
+            total += sum(adapted) * inputs[group[0]] * per_element
+        elif group != ("self_attn.o_proj",):
+            total += max(adapted) * inputs[group[0]] * FP32
+    return total

@@ -1,0 +1,147 @@
+"""Level 1 of the memory plan: one formula per bucket, in bytes (GB is 1e9 bytes), no torch.
+
+    weights        the frozen base as stored          dequantisation  one layer, unpacked for use
+    adapter        LoRA weights, fp32                 logits_loss     one chunk of logits
+    gradients      of the adapter                     activations     see activations.py
+    master         0: the adapter itself is fp32      overhead        context, fragmentation
+    optimizer      AdamW's two moments, SGD's one
+
+Allocated memory is the sum without overhead. It is an estimate from above: workspaces that are not
+alive at the same moment are added up. The settings are those of training/: adapter and its state in
+fp32, bf16 by autocast, the head on trained positions only.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hashtune.memory.shapes import Shape, lora_parameters
+
+FP32 = 4
+BYTES = {"fp32": FP32, "bf16": 2}
+OPTIMIZER_BYTES = {"adamw": 8, "sgd": 4}
+# NF4: 4 bits, an fp32 absmax per 64 weights; double quantisation stores the absmax in 8 bits with
+# an fp32 constant per 256 of them: 4 + 8/64 + 32/(64*256) = 4.127 bits (Dettmers et al. 2023,
+# QLoRA, arXiv 2305.14314, section 3).
+NF4_BITS = {True: 4 + 8 / 64 + 32 / (64 * 256), False: 4 + 32 / 64}
+
+LOSS_CHUNK = 512  # CHUNK of training/loss.py, which imports torch; a test compares the two
+
+Buckets = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What one training step keeps in memory, in plain settings.
+
+    `longest_row` and `trained` are the worst row's tokens and targets; a micro-batch is `micro`
+    rows padded to the longest. `masked` says that attention gets a mask (packed documents or
+    padding), `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss.
+    """
+
+    shape: Shape
+    quantization: Literal["none", "int8", "nf4"]
+    double_quant: bool
+    precision: Literal["fp32", "bf16"]
+    optimizer: Literal["adamw", "sgd"]
+    r: int
+    targets: str | tuple[str, ...]
+    dropout: bool
+    micro: int
+    longest_row: int
+    trained: int
+    masked: bool
+    loss_chunk: int
+    device: Literal["cpu", "cuda"]
+    overhead_bytes: int
+
+    @property
+    def tokens(self) -> int:
+        """Positions of a micro-batch, padding included."""
+        return self.micro * self.longest_row
+
+    @property
+    def element(self) -> int:
+        """Bytes of an element of the base's computation."""
+        return BYTES[self.precision]
+
+    @property
+    def residual(self) -> int:
+        """Bytes of an element between the blocks: fp32 when quantised, since embeddings are."""
+        return self.element if self.quantization == "none" else FP32
+
+    @property
+    def adapter_parameters(self) -> int:
+        """Trainable parameters."""
+        return lora_parameters(self.shape, self.r, self.targets)
+
+
+def weight_bytes(work: Workload) -> int:
+    """The frozen base: parameters * bytes. Quantisation covers the blocks' linear weights only;
+    PEFT's prepare_model_for_kbit_training casts what is left (embeddings, norms, biases, head)
+    to fp32. int8 adds an fp32 scale per output row (Dettmers et al. 2022, arXiv 2208.07339)."""
+    shape = work.shape
+    if work.quantization == "none":
+        return shape.parameters * work.element
+    rest = (shape.parameters - shape.linear_weights) * FP32
+    if work.quantization == "nf4":
+        return round(shape.linear_weights * NF4_BITS[work.double_quant] / 8) + rest
+    return shape.linear_weights + FP32 * shape.linear_outputs + rest
+
+
+def dequantisation_bytes(work: Workload) -> int:
+    """The largest linear weight in `precision`: bitsandbytes unpacks one layer at a time, for each
+    forward and backward product. int8 products leave an int32 result before scaling; the fp32
+    head is cast for bf16 products."""
+    shape = work.shape
+    if work.quantization == "none":
+        return 0
+    largest = max(linear.weights for linear in shape.linears) * work.element
+    if work.quantization == "int8":
+        largest += work.tokens * max(linear.outputs for linear in shape.linears) * 4
+    if work.element < FP32:
+        largest += shape.vocab * shape.hidden * work.element
+    return largest
+
+
+def loss_bytes(work: Workload) -> int:
+    """The chunked cross-entropy over trained positions, as training/loss.py computes it.
+
+    One chunk of logits lives at a time, in fp32 in either precision: logits, log-softmax for the
+    backward, and for the entropy another log-softmax, its exponential and their product. With
+    more than one chunk each is recomputed in the backward, so one of the five is not kept. Added:
+    the last hidden states and the trained ones among them.
+    """
+    trained = work.micro * work.trained
+    copies = 5 if trained <= work.loss_chunk else 4
+    logits = min(work.loss_chunk, trained) * work.shape.vocab
+    return logits * copies * FP32 + (work.tokens + trained) * work.shape.hidden * work.residual
+
+
+def static_bytes(work: Workload) -> Buckets:
+    """What is there before a token arrives. The adapter is fp32 and is its own master copy;
+    AdamW keeps two fp32 moments (Loshchilov and Hutter 2017, arXiv 1711.05101), SGD one."""
+    adapter = work.adapter_parameters
+    return {
+        "weights": weight_bytes(work),
+        "adapter": adapter * FP32,
+        "gradients": adapter * FP32,
+        "master": 0,
+        "optimizer": adapter * OPTIMIZER_BYTES[work.optimizer],
+    }
+
+
+def full_logits_bytes(*, tokens: int, vocab: int) -> Buckets:
+    """What a loss without chunks would hold for `tokens` positions: fp32 logits and a bf16 copy.
+    8,192 tokens * 248,320 words: 7.58 GiB and 3.79 GiB; the backward about doubles it."""
+    return {"fp32": tokens * vocab * FP32, "bf16": tokens * vocab * 2}
+
+
+def flops_per_token(shape: Shape, *, adapter: int, context: float) -> float:
+    """FLOPs to train on one token with LoRA and no recomputation.
+
+    4N through the frozen base (2N forward, 2N to carry gradients back: no weight gradients), 6 per
+    adapter parameter (Kaplan et al. 2020, arXiv 2001.08361, for the 2N), and 12*L*d*T for
+    attention scores over a mean context of T tokens (Chowdhery et al. 2022, PaLM, appendix B).
+    """
+    attention = 12 * shape.layers * shape.heads * shape.head_dim * context
+    return 4 * shape.parameters + 6 * adapter + attention

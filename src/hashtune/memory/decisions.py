@@ -1,0 +1,124 @@
+"""From buckets to a decision: does it fit, what to change first, how long, how much money."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from hashtune.memory.activations import estimate
+from hashtune.memory.closed_form import Buckets, Workload, flops_per_token
+
+GB = 1e9
+SECONDS_PER_HOUR = 3600.0
+
+Edit = Callable[[Workload], Workload]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One setting to change, the bytes it saves alone, and whether it alone makes the run fit."""
+
+    setting: str
+    saves: int
+    enough: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Bytes needed (`buckets` summed) against bytes there, and what to change first.
+
+    `changes` come largest saving first; `together` is what all of them would need.
+    """
+
+    buckets: Buckets
+    needed: int
+    available: int
+    dominant: str
+    changes: list[Change]
+    together: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the estimate is within the machine's memory."""
+        return self.needed <= self.available
+
+
+def decide(work: Workload, *, available: int) -> Decision:
+    """Weigh a workload against `available` bytes of memory.
+
+    Each change is computed by the same formulas with one setting replaced, so a saving counts
+    every bucket it touches. Changes that save nothing are not listed.
+    """
+    buckets = estimate(work)
+    needed = sum(buckets.values())
+    edits = _edits(work)
+    after = {setting: sum(estimate(edit(work)).values()) for setting, edit in edits.items()}
+    helping = [setting for setting in edits if after[setting] < needed]
+    changes = [
+        Change(setting, needed - after[setting], after[setting] <= available)
+        for setting in sorted(helping, key=lambda setting: (after[setting], setting))
+    ]
+    all_edits = [edits[setting] for setting in helping]
+    together = reduce(lambda state, edit: edit(state), all_edits, work)
+    return Decision(
+        buckets=buckets,
+        needed=needed,
+        available=available,
+        dominant=max(buckets, key=lambda name: (buckets[name], name)),
+        changes=changes,
+        together=sum(estimate(together).values()),
+    )
+
+
+def _edits(work: Workload) -> dict[str, Edit]:
+    """The changes worth trying, as "setting=value". Halving micro keeps the effective batch when
+    batch.grad_accum is doubled; a shorter max_seq_len drops or refuses longer examples."""
+    edits: dict[str, Edit] = {}
+    if work.micro > 1:
+        micro = work.micro // 2
+        edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
+    if work.quantization != "nf4":
+        edits["quantization=nf4"] = lambda w: replace(w, quantization="nf4", double_quant=True)
+    if work.precision == "fp32":
+        edits["precision=bf16"] = lambda w: replace(w, precision="bf16")
+    if work.longest_row > 1:
+        length = work.longest_row // 2
+        edits[f"data.max_seq_len={length}"] = lambda w: replace(
+            w, longest_row=length, trained=min(w.trained, length)
+        )
+    if work.r > 1:
+        rank = work.r // 2
+        edits[f"method.r={rank}"] = lambda w: replace(w, r=rank)
+    if work.dropout:
+        edits["method.dropout=0.0"] = lambda w: replace(w, dropout=False)
+    return edits
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """What the run takes: tokens without padding, FLOPs, speed, hours, and their price."""
+
+    tokens: int
+    flops: float
+    tokens_per_second: float
+    hours: float
+    cost: float
+
+
+def duration(
+    work: Workload,
+    *,
+    tokens: int,
+    context: float,
+    peak_tflops: float,
+    expected_utilisation: float,
+    price_per_hour: float,
+) -> Duration:
+    """Time and cost of training on `tokens` tokens at the expected share of the peak.
+
+    `context` is the mean number of tokens a token attends over, see `flops_per_token`. Loading,
+    evaluation and padding come on top.
+    """
+    each = flops_per_token(work.shape, adapter=work.adapter_parameters, context=context)
+    speed = peak_tflops * 1e12 * expected_utilisation / each
+    hours = tokens / speed / SECONDS_PER_HOUR
+    return Duration(tokens, tokens * each, speed, hours, hours * price_per_hour)

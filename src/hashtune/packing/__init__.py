@@ -1,0 +1,1 @@
+"""The packing plan: rows, documents, optimizer steps."""

@@ -1,0 +1,1 @@
+"""The run spec: strict schema, composition from conf/, pins."""

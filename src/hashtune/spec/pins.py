@@ -1,0 +1,150 @@
+"""Every input is pinned by content or by an immutable revision, or the spec is refused.
+
+Checked before anything is downloaded or computed; also rules that join two fields.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from hashtune.errors import Finding
+from hashtune.spec.schema import HeldOut, Spec
+from hashtune.writers import sha256_file
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+VERSION = re.compile(r"\d+(\.\d+)*([a-z]+\d+)?")
+FILE = "params.yaml"
+
+
+def check_pins(spec: Spec, root: Path) -> list[Finding]:
+    """All findings about pins and contradicting fields; files are read below `root`."""
+    return [
+        *_base_model(spec),
+        *_data(spec),
+        *_files(spec, root),
+        *_contradictions(spec),
+    ]
+
+
+def _finding(field: str, message: str, fix: str, rule: str = "unpinned") -> Finding:
+    return Finding(rule, message, file=FILE, field=field, fix=fix)
+
+
+def _base_model(spec: Spec) -> Iterator[Finding]:
+    base = spec.base_model
+    if base.source == "hub" and not COMMIT.fullmatch(base.revision):
+        yield _finding(
+            "base_model.revision",
+            f"{base.revision!r} is not a commit: a branch or tag can move",
+            "give the 40-hex commit of the repo",
+        )
+    if base.source == "wheel" and not VERSION.fullmatch(base.revision):
+        yield _finding(
+            "base_model.revision", f"{base.revision!r} is no exact version", "give one version"
+        )
+    if base.source == "synthetic" and not base.revision.isdigit():
+        yield _finding("base_model.revision", f"{base.revision!r} is no seed", "give an integer")
+    if base.source in ("wheel", "path") and base.sha256 is None:
+        yield _finding(
+            "base_model.sha256", "is missing", f"a {base.source} base is pinned by its sha256"
+        )
+    if base.source == "wheel" and base.file is None:
+        yield _finding("base_model.file", "is missing", "name the weight file inside the wheel")
+    if base.init_adapter is not None:
+        yield _finding(
+            "base_model.init_adapter",
+            "continuing from an adapter is not in this version",
+            "set it to null",
+            rule="not-there-yet",
+        )
+
+
+def _data(spec: Spec) -> Iterator[Finding]:
+    held: tuple[tuple[str, HeldOut], ...] = (("eval", spec.data.eval), ("test", spec.data.test))
+    for name, part in held:
+        if part.uri is not None and part.sha256 is None:
+            yield _finding(f"data.{name}.sha256", "is missing", f"sha256sum {part.uri}")
+        if part.uri is None and part.fraction == 0.0:
+            yield _finding(
+                f"data.{name}",
+                "has neither a file nor a fraction",
+                f"set data.{name}.uri or data.{name}.fraction",
+                rule="no-held-out",
+            )
+    replay = spec.data.replay
+    if replay.uri is not None and replay.sha256 is None:
+        yield _finding("data.replay.sha256", "is missing", f"sha256sum {replay.uri}")
+    if replay.share >= 1.0 or (replay.uri is None and replay.share > 0.0):
+        yield _finding(
+            "data.replay.share",
+            f"{replay.share} of the mix cannot be replay",
+            "lower the share, or give data.replay.uri",
+            rule="replay-share",
+        )
+
+
+def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:
+    """(field, path, sha256) of every local file the spec pins."""
+    pins = [
+        (f"data.sources[{i}]", source.uri, source.sha256)
+        for i, source in enumerate(spec.data.sources)
+    ]
+    optional = (
+        ("data.replay", spec.data.replay.uri, spec.data.replay.sha256),
+        ("data.eval", spec.data.eval.uri, spec.data.eval.sha256),
+        ("data.test", spec.data.test.uri, spec.data.test.sha256),
+    )
+    pins += [(field, uri, pin) for field, uri, pin in optional if uri and pin]
+    pins += [
+        (f"regression.suites[{i}]", suite.uri, suite.sha256)
+        for i, suite in enumerate(spec.regression.suites)
+    ]
+    if spec.tokenizer.chat_template != "base":
+        pins.append(("tokenizer", spec.tokenizer.chat_template, spec.tokenizer.sha256))
+    return pins
+
+
+def _files(spec: Spec, root: Path) -> Iterator[Finding]:
+    for field, uri, pin in pinned_files(spec):
+        path = (root / uri).resolve()
+        if not path.is_relative_to(root.resolve()):
+            yield Finding(
+                "outside-root",
+                f"{uri!r} leaves the project",
+                file=FILE,
+                field=field,
+                fix="put the file under data/",
+            )
+        elif not path.is_file():
+            yield Finding("no-file", f"{uri!r} does not exist", file=FILE, field=field)
+        elif (found := sha256_file(path)) != pin:
+            yield Finding(
+                "pin-differs",
+                f"{uri} has sha256 {found}, the spec pins {pin}",
+                file=FILE,
+                field=f"{field}.sha256",
+                fix="restore the file, or pin the new content in conf/",
+            )
+
+
+def _contradictions(spec: Spec) -> Iterator[Finding]:
+    quantized = spec.quantization.type != "none"
+    if (spec.method.type == "qlora") != quantized:
+        yield _finding(
+            "method.type",
+            f"{spec.method.type} over quantization.type {spec.quantization.type}",
+            "choose method=qlora for a quantised base, method=lora for none",
+            rule="contradiction",
+        )
+    if spec.checkpoint.eval_every_steps % spec.checkpoint.every_steps:
+        yield _finding(
+            "checkpoint.eval_every_steps",
+            f"{spec.checkpoint.eval_every_steps} is no multiple of checkpoint.every_steps "
+            f"{spec.checkpoint.every_steps}: the best step might have no checkpoint",
+            "make it a multiple",
+            rule="contradiction",
+        )
+    if spec.data.task.metric == "json_fields" and not spec.data.task.fields:
+        yield _finding("data.task.fields", "is empty", "name the fields", rule="contradiction")
+    if spec.optim.name == "sgd" and spec.optim.beta1 >= 1.0:
+        yield _finding("optim.beta1", "is no momentum", "0 <= beta1 < 1", rule="contradiction")

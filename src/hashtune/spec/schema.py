@@ -1,0 +1,269 @@
+"""The strict schema of the run spec: every field, its type and its range.
+
+Nothing here has a default: defaults live in conf/ alone. Unknown keys are refused, a text where a
+number belongs is refused (an integer is accepted for a float, as YAML writes 1 for 1.0).
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+
+
+class Section(BaseModel):
+    """A section of the spec: strict types, unknown keys refused, immutable."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Run(Section):
+    """Which experiment overlay this is; the full run name is derived from what varies."""
+
+    experiment: Name
+
+
+class BaseModelSpec(Section):
+    """Which weights. What pins them: wheel and path by sha256, hub by a 40-hex revision."""
+
+    name: Name
+    source: Literal["wheel", "hub", "path", "synthetic"]
+    repo: str
+    revision: str
+    file: str | None
+    sha256: Sha256 | None
+    init_adapter: str | None
+
+
+class TokenizerSpec(Section):
+    """Chat template and what is passed to it. `chat_template`: "base" or a file in Git."""
+
+    chat_template: str
+    sha256: Sha256
+    template_kwargs: dict[str, Any]
+    date: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    stops: list[str]
+    unstable: Literal["error", "split", "last"]
+    mismatch: Literal["error", "as_prompted", "as_stored"]
+
+
+class Source(Section):
+    """One data file: where, its content hash, how to read it, its part in the mixture."""
+
+    name: Name
+    uri: str
+    sha256: Sha256
+    schema_: Literal["messages", "instruction"] = Field(alias="schema")
+    weight: Positive
+    max_rows: Count | None
+
+
+class HeldOut(Section):
+    """Eval or test data: a file of its own, or a fraction split off by content hash."""
+
+    uri: str | None
+    sha256: Sha256 | None
+    schema_: Literal["messages", "instruction"] = Field(alias="schema")
+    fraction: Share
+    max_rows: Count | None
+
+
+class Replay(Section):
+    """General prompts the base answers itself; `share` is their part of the training mix."""
+
+    uri: str | None
+    sha256: Sha256 | None
+    share: Share
+    max_new_tokens: Count
+    batch_size: Count
+
+
+class Task(Section):
+    """How an answer is scored against the reference, and what the untuned base is told."""
+
+    metric: Literal["json_fields", "exact_match", "token_f1"]
+    fields: list[str]
+    base_instruction: str | None
+
+
+class Data(Section):
+    """Sources, splits and how conversations become tokens. `max_rows` caps every source."""
+
+    name: Name
+    sources: Annotated[list[Source], Field(min_length=1)]
+    replay: Replay
+    eval: HeldOut
+    test: HeldOut
+    max_rows: Count | None
+    max_seq_len: Count
+    packing: bool
+    loss_on: Literal["assistant", "last_assistant"]
+    over_length: Literal["drop", "error"]
+    task: Task
+
+
+class Cleaning(Section):
+    """Policies for bad rows, duplicates and leakage."""
+
+    on_bad_row: Literal["error", "drop"]
+    max_drop_share: Share
+    deduplicate: Literal["exact", "none"]
+    leakage_ngram: Count
+    leakage_max_share: Share
+
+
+class Quantization(Section):
+    """How the frozen base is stored while training."""
+
+    type: Literal["none", "int8", "nf4"]
+    double_quant: bool
+
+
+class Method(Section):
+    """The adapter. `qlora` is LoRA over a quantised base. `targets`: "all-linear" or names."""
+
+    type: Literal["lora", "qlora"]
+    r: Count
+    alpha: Positive
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)]
+    targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)]
+
+
+class Optim(Section):
+    """The optimizer. lr per optimizer step; weight_decay spares biases and norms."""
+
+    name: Literal["adamw", "sgd"]
+    lr: Positive
+    beta1: Share
+    beta2: Share
+    eps: Positive
+    weight_decay: NonNegative
+    grad_clip: Positive
+
+
+class Schedule(Section):
+    """Learning rate over steps; warm-up as a fraction of all steps."""
+
+    name: Literal["cosine", "linear", "constant"]
+    warmup_fraction: Share
+    min_lr_ratio: Share
+
+
+class Duration(Section):
+    """How long: whole epochs, cut at max_steps when given."""
+
+    epochs: Count
+    max_steps: Count | None
+
+
+class Batch(Section):
+    """Rows per micro-batch, micro-batches per step, processes."""
+
+    micro: Count
+    grad_accum: Count
+    world_size: Literal[1]
+
+
+class Determinism(Section):
+    """Strict: deterministic algorithms or an error. `threads` changes CPU summation order."""
+
+    mode: Literal["strict", "off"]
+    threads: Count
+
+
+class Checkpoint(Section):
+    """Resume state: how often, how many, and which one becomes the adapter."""
+
+    every_steps: Count
+    keep_last: Count
+    eval_every_steps: Count
+    select: Literal["best", "last"]
+    max_skipped_steps: Whole
+
+
+class Evaluation(Section):
+    """Decoding of base and adapter: greedy, one precision, one frozen batch plan."""
+
+    base_precision: Literal["fp32", "bf16"]
+    batch_size: Count
+    max_new_tokens: Count
+
+
+class Suite(Section):
+    """One regression suite file."""
+
+    name: Name
+    uri: str
+    sha256: Sha256
+
+
+class Regression(Section):
+    """The frozen items that the adapter must not lose."""
+
+    suites: list[Suite]
+    max_new_tokens: Count
+    max_items: Count | None
+
+
+class EvalGate(Section):
+    """When an adapter ships. Drops and gains are differences of mean scores in [0, 1]."""
+
+    task_min: Share
+    task_metric_min_gain: float
+    regression_max_drop: Share
+    slice_max_drop: Share
+    confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
+    min_task_items: Count
+    min_regression_items: Count
+
+
+class Release(Section):
+    """The registry name of the artifact."""
+
+    name: Name
+
+
+class Hardware(Section):
+    """What the plan reckons with; nothing here may change a bit of the adapter."""
+
+    name: Name
+    device: Literal["cpu", "cuda"]
+    memory_gb: Positive
+    overhead_gb: NonNegative
+    peak_tflops: Positive
+    expected_utilisation: Annotated[float, Field(gt=0.0, le=1.0)]
+    price_per_hour: NonNegative
+    currency: str
+
+
+class Spec(Section):
+    """The whole run spec, params.yaml after composition."""
+
+    run: Run
+    conf_sha256: Sha256
+    base_model: BaseModelSpec
+    tokenizer: TokenizerSpec
+    data: Data
+    cleaning: Cleaning
+    quantization: Quantization
+    method: Method
+    optim: Optim
+    schedule: Schedule
+    duration: Duration
+    batch: Batch
+    precision: Literal["fp32", "bf16"]
+    seed: Whole
+    data_seed: Whole
+    determinism: Determinism
+    checkpoint: Checkpoint
+    evaluation: Evaluation
+    regression: Regression
+    eval_gate: EvalGate
+    release: Release
+    hardware: Hardware

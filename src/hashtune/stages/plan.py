@@ -1,0 +1,69 @@
+"""Stage plan: does it fit, how long does it take, what does it cost?
+
+Reads build/base/manifest.json and build/pack/; writes reports/plan.json and build/plan/fits, whose
+content never changes, so that another price or machine retrains nothing. A run that does not fit
+is refused with the term to blame and the changes that help; no torch, about a second.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from hashtune import frame, writers
+from hashtune.memory.closed_form import LOSS_CHUNK, Workload
+from hashtune.memory.decisions import GB, decide, duration
+from hashtune.memory.report import describe, lines, refuse
+from hashtune.memory.shapes import read_shape
+from hashtune.packing.stats import step_shape
+from hashtune.store.manifest import read_manifest
+
+MANIFEST = Path("build/base/manifest.json")
+PACK = Path("build/pack")
+FITS = Path("build/plan/fits")
+
+
+def run() -> None:
+    """Estimate memory, time and cost of the planned steps.
+
+    Raises:
+        InputError: the step does not fit; the base has no formula; a target matches no module.
+    """
+    spec = frame.read_spec("method", "quantization", "optim", "batch", "precision", "hardware")
+    rows = writers.read_parquet(PACK / "train.parquet")
+    steps = writers.read_parquet(PACK / "steps.parquet")
+    worst = step_shape(rows)
+    targets = spec.method.targets
+    work = Workload(
+        shape=read_shape(read_manifest(MANIFEST).config),
+        quantization=spec.quantization.type,
+        double_quant=spec.quantization.double_quant,
+        precision=spec.precision,
+        optimizer=spec.optim.name,
+        r=spec.method.r,
+        targets=targets if isinstance(targets, str) else tuple(targets),
+        dropout=spec.method.dropout > 0,
+        micro=spec.batch.micro,
+        longest_row=worst.longest_row,
+        trained=worst.trained,
+        masked=worst.masked,
+        loss_chunk=LOSS_CHUNK,
+        device=spec.hardware.device,
+        overhead_bytes=round(spec.hardware.overhead_gb * GB),
+    )
+    decision = decide(work, available=round(spec.hardware.memory_gb * GB))
+    refuse(decision, hardware=spec.hardware.name)
+    time = duration(
+        work,
+        tokens=sum(step["tokens"] for step in steps),
+        context=worst.context,
+        peak_tflops=spec.hardware.peak_tflops,
+        expected_utilisation=spec.hardware.expected_utilisation,
+        price_per_hour=spec.hardware.price_per_hour,
+    )
+    report: dict[str, Any] = describe(work, decision, time, currency=spec.hardware.currency)
+    frame.write_report("plan", report | {"hardware": spec.hardware.name, "row": worst.row})
+    writers.write_text(FITS, "fits\n")
+    frame.closing_table(f"fits on {spec.hardware.name}", lines(report))
+
+
+if __name__ == "__main__":
+    frame.main("plan", run)

@@ -1,0 +1,77 @@
+"""release: can anyone rebuild, load and trust it?
+
+Writes build/release/entry.json always, build/release/adapter/ (weights, tokenizer, template, stops,
+model card) only when the verdict is pass: the `artifacts:` path of a rejected version is empty.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from hashtune import frame, writers
+from hashtune.lineage.card import model_card
+from hashtune.lineage.entry import build_entry, hash_files
+from hashtune.store.loader import generation_eos_ids, materialise
+from hashtune.store.manifest import Manifest, read_manifest
+
+OUT = Path("build/release")
+MANIFEST = Path("build/base/manifest.json")
+ADAPTER = Path("build/train/adapter")
+DATA = [Path("build/prepare") / f"{part}.parquet" for part in ("train", "eval", "test")]
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def run() -> None:
+    """Write the entry; on pass also the loadable adapter."""
+    spec = frame.read_spec("release")
+    entry = build_entry(
+        name=spec.release.name,
+        spec=writers.read_json(Path("build/spec/spec.json")),
+        manifest=writers.read_json(MANIFEST),
+        gate=writers.read_json(Path("reports/gate.json")),
+        train=writers.read_json(Path("reports/train.json")),
+        hashes={
+            "code": hash_files([Path("build/code")]),
+            "data": hash_files([*DATA, Path("build/pack")]),
+            "adapter": hash_files([ADAPTER]),
+        },
+    )
+    passed = entry["verdict"] == "pass"
+    with writers.staged_directory(OUT) as folder:
+        writers.write_json(folder / "entry.json", entry)
+        if passed:
+            _write_adapter(folder / "adapter", entry, read_manifest(MANIFEST))
+    frame.write_report(
+        "release",
+        {
+            "name": entry["name"],
+            "run": entry["run"],
+            "verdict": entry["verdict"],
+            "entry_sha256": writers.sha256_file(OUT / "entry.json"),
+            "released": passed,
+        },
+    )
+    frame.closing_table(
+        "release: entry written" + (", adapter released" if passed else ", no adapter released"),
+        {"name": entry["name"], "verdict": entry["verdict"]},
+    )
+
+
+def _write_adapter(folder: Path, entry: dict[str, Any], manifest: Manifest) -> None:
+    """Weights plus the exact tokenizer, template and stops of training."""
+    shutil.copytree(ADAPTER, folder)
+    base = materialise(manifest)
+    for name in TOKENIZER_FILES:
+        if name in manifest.files:
+            writers.write_bytes(folder / name, (base / name).read_bytes())
+    template = entry["spec"]["tokenizer"]["chat_template"]
+    source = base / "chat_template.jinja" if template == "base" else Path(template)
+    writers.write_bytes(folder / "chat_template.jinja", source.read_bytes())
+    writers.write_json(
+        folder / "generation_config.json", {"eos_token_id": generation_eos_ids(manifest)}
+    )
+    writers.write_text(folder / "README.md", model_card(entry, folder=(OUT / "adapter").as_posix()))
+
+
+if __name__ == "__main__":
+    frame.main("release", run)

@@ -1,0 +1,173 @@
+"""train: the adapter.
+
+Reads the packing plan and the base, trains with exact resume ($HASHTUNE_HOME/runs/<identity>/),
+writes build/train/adapter/ and build/train/curves/. SIGTERM, SIGINT and the death of DVC finish the
+step, checkpoint and exit 75; `dvc repro` continues to the same bits.
+"""
+
+import resource
+from pathlib import Path
+from typing import Any
+
+from hashtune import frame, writers
+from hashtune.errors import Finding, InputError
+from hashtune.records import Row
+from hashtune.spec.schema import Spec
+from hashtune.store.loader import home, load_base
+from hashtune.store.manifest import Manifest, read_manifest
+from hashtune.training import runs
+from hashtune.training.adapter import WEIGHTS, moved_share, write_adapter
+from hashtune.training.attention import check_probe, probe_row, run_probe
+from hashtune.training.checkpoint import Progress
+from hashtune.training.loop import Loop, Meter, Plan, Settings
+from hashtune.training.model import (
+    Trainee,
+    build_trainee,
+    quantization_config,
+    set_determinism,
+)
+from hashtune.training.signals import StopRequest
+
+MANIFEST = Path("build/base/manifest.json")
+PACK = Path("build/pack")
+CODE = Path("build/code/train.json")
+OUT = Path("build/train")
+OUTPUTS = {
+    "adapter": OUT / "adapter",
+    "curves": OUT / "curves",
+    "report.json": Path("reports/train.json"),
+}
+
+
+def run() -> None:
+    """Train, or take the result of a trainer that was already at it."""
+    stop = StopRequest()
+    stop.install()
+    spec = frame.read_spec(
+        *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
+        *("determinism", "checkpoint"),
+    )
+    identity = runs.train_identity(_identity_parts(spec))
+    folder = home() / "runs" / identity
+    frame.say(f"  train identity {identity[:16]}")
+    with runs.exclusive(folder) as lock:
+        if lock.waited and runs.take_result(folder, OUTPUTS):
+            frame.say("train: took the result of the trainer that was already at it")
+            return
+        _train(spec, stop, folder, identity)
+        runs.finish(folder, OUTPUTS)
+
+
+def _identity_parts(spec: Spec) -> dict[str, Any]:
+    """Everything that decides the adapter's bits; not how often checkpoints are written."""
+    inputs = [MANIFEST, CODE, *sorted(PACK.glob("*.parquet"))]
+    return {
+        "inputs": {path.as_posix(): writers.sha256_file(path) for path in inputs},
+        "method": spec.method.model_dump(),
+        "quantization": spec.quantization.model_dump(),
+        "optim": spec.optim.model_dump(),
+        "schedule": spec.schedule.model_dump(),
+        "micro": spec.batch.micro,
+        "precision": spec.precision,
+        "seed": spec.seed,
+        "determinism": spec.determinism.model_dump(),
+        "select": spec.checkpoint.select,
+        "eval_every_steps": spec.checkpoint.eval_every_steps,
+        "max_skipped_steps": spec.checkpoint.max_skipped_steps,
+    }
+
+
+def read_plan() -> Plan:
+    """The packing plan from build/pack/."""
+    rows = [Row(**row) for row in writers.read_parquet(PACK / "train.parquet")]
+    steps = [step["rows"] for step in writers.read_parquet(PACK / "steps.parquet")]
+    return Plan(rows, steps, [Row(**row) for row in writers.read_parquet(PACK / "eval.parquet")])
+
+
+def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
+    set_determinism(spec.determinism)
+    manifest = read_manifest(MANIFEST)
+    base = load_base(
+        manifest,
+        dtype=spec.precision,
+        quantization_config=quantization_config(spec.quantization, spec.precision),
+    )
+    trainee = build_trainee(base, spec.method, precision=spec.precision, seed=spec.seed)
+    plan = read_plan()
+    probe = _probe(trainee, plan)
+    settings = Settings(
+        optim=spec.optim,
+        schedule=spec.schedule,
+        batch=spec.batch,
+        checkpoint=spec.checkpoint,
+        run=folder,
+        identity=identity,
+        spec=_identity_parts(spec),
+    )
+    loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say)
+    progress = loop.run()
+    write_adapter(
+        trainee.peft,
+        OUTPUTS["adapter"],
+        base_name=manifest.name,
+        revision=str(manifest.source["revision"]),
+    )
+    _report(trainee, manifest, progress, probe, loop.meter)
+
+
+def _probe(trainee: Trainee, plan: Plan) -> dict[str, object]:
+    row = probe_row(plan.rows)
+    if row is None:
+        return {"documents_apart": "no row holds two documents"}
+    probe = run_probe(trainee, row)
+    check_probe(probe)
+    frame.say(f"  packed documents do not see each other: leak {probe.leak:.1e}")
+    return {"documents_apart": "proven before training"}
+
+
+def _report(
+    trainee: Trainee,
+    manifest: Manifest,
+    progress: Progress,
+    probe: dict[str, object],
+    meter: Meter,
+) -> None:
+    weights = OUTPUTS["adapter"] / WEIGHTS
+    moved = moved_share(OUTPUTS["adapter"])
+    if progress.updates and moved < 1.0:
+        raise InputError(
+            Finding("untrained-layers", f"only {moved:.0%} of the lora_B tensors moved")
+        )
+    losses = [point["train/loss"] for point in progress.points if "train/loss" in point]
+    evals = [point["eval/loss"] for point in progress.points if "eval/loss" in point]
+    trainable = sum(parameter.numel() for parameter in trainee.parameters.values())
+    report = {
+        "adapter_sha256": writers.sha256_file(weights),
+        "steps": progress.step,
+        "skipped_steps": len(progress.skipped),
+        "best_step": progress.best_step,
+        "loss_first": losses[0] if losses else None,
+        "loss_last": losses[-1] if losses else None,
+        "eval_loss": evals[-1] if evals else None,
+        "trainable_parameters": trainable,
+        **probe,
+    }
+    frame.write_report("train", report)
+    frozen = sum(p.numel() for p in trainee.peft.parameters()) - trainable
+    rate = meter.tokens / meter.seconds if meter.seconds else 0.0
+    measured = {
+        "tokens_per_second": rate,
+        "trained_tokens_per_second": meter.trained_tokens / meter.seconds if rate else 0.0,
+        "model_tflops": 4 * frozen * rate / 1e12,
+        "flops_convention": "4N per token: forward 2N, backward through the frozen base 2N",
+        "train_seconds": meter.seconds,
+        "eval_seconds": meter.eval_seconds,
+        "first_step_of_this_process": meter.first_step,
+        "peak_rss_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+    }
+    frame.write_machine("train", measured, belongs_to=weights)
+    frame.closing_table(f"train: adapter over {manifest.name}", report | {"tokens/s": rate})
+
+
+if __name__ == "__main__":
+    frame.main("train", run)

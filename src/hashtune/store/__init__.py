@@ -1,0 +1,1 @@
+"""Base models by content hash: manifest, sources, loader."""

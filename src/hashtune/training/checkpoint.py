@@ -1,0 +1,203 @@
+"""Checkpoints one can resume from exactly.
+
+    <run>/step-00000040/state.json           position, updates, skipped steps, curves, RNG, spec
+    <run>/step-00000040/tensors.safetensors  adapter, optimizer moments, torch RNG state
+    <run>/step-00000040/manifest.json        size and sha256 of the two; written last
+
+A folder is written under a temporary name, flushed, renamed; without a manifest that fits it is no
+checkpoint. Nothing is pickled: JSON and safetensors only.
+"""
+
+import random
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from hashtune import writers
+from hashtune.errors import Finding, InputError
+
+NAME = re.compile(r"step-(\d{8})")
+FILES = ("state.json", "tensors.safetensors")
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run is. `step`: steps consumed (data position); `updates`: those that were applied."""
+
+    step: int = 0
+    updates: int = 0
+    skipped: list[int] = field(default_factory=list)
+    points: list[dict[str, Any]] = field(default_factory=list)
+    best_step: int | None = None
+    best_loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checkpoint in memory. tensors: "adapter.<name>", "optimizer.<slot>.<name>", "rng.<device>";
+    rng: the states of Python's and NumPy's generators."""
+
+    progress: Progress
+    tensors: dict[str, Tensor]
+    rng: dict[str, Any]
+
+
+def directory(run: Path, step: int) -> Path:
+    """Folder of the checkpoint after `step` steps."""
+    return run / f"step-{step:08d}"
+
+
+def save(
+    run: Path, progress: Progress, tensors: Mapping[str, Tensor], *, identity: str, spec: object
+) -> Path:
+    """Write the checkpoint for progress.step; complete or absent, never half."""
+    target = directory(run, progress.step)
+    state = {
+        "identity": identity,
+        "progress": asdict(progress),
+        "rng": _python_and_numpy_rng(),
+        "spec": spec,
+    }
+    everything = {name: tensor.contiguous() for name, tensor in tensors.items()} | _torch_rng()
+    _check_space(run, everything)
+    with writers.staged_directory(target) as folder:
+        writers.write_json(folder / "state.json", state)
+        save_file(everything, folder / "tensors.safetensors")
+        manifest = {
+            name: {
+                "size": (folder / name).stat().st_size,
+                "sha256": writers.sha256_file(folder / name),
+            }
+            for name in FILES
+        }
+        writers.write_json(folder / "manifest.json", manifest)
+    return target
+
+
+def _check_space(run: Path, tensors: Mapping[str, Tensor]) -> None:
+    need = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    run.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(run).free
+    if free < need:
+        raise InputError(
+            Finding(
+                "disk-full",
+                f"a checkpoint needs about {need / 1e6:.0f} MB, {free / 1e6:.0f} MB are free",
+                file=str(run),
+                fix="free some space, or set HASHTUNE_HOME to another disk; the last good "
+                "checkpoint is untouched",
+            )
+        )
+
+
+def complete(folder: Path) -> str | None:
+    """None for a complete checkpoint, else the reason why it is none."""
+    manifest = folder / "manifest.json"
+    if not manifest.is_file():
+        return "manifest.json is missing"
+    for name, entry in writers.read_json(manifest).items():
+        file = folder / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if file.stat().st_size != entry["size"]:
+            return f"{name} has {file.stat().st_size} bytes, its manifest says {entry['size']}"
+        if writers.sha256_file(file) != entry["sha256"]:
+            return f"{name} differs from its manifest"
+    return None
+
+
+def steps(run: Path) -> list[int]:
+    """Steps of all checkpoint folders of a run, complete or not, in numeric order."""
+    if not run.is_dir():
+        return []
+    matches = (NAME.fullmatch(path.name) for path in run.iterdir())
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def newest(run: Path) -> tuple[Path | None, list[str]]:
+    """The newest complete checkpoint, and why newer ones were passed over.
+
+    Raises InputError when checkpoints exist but none is complete: no silent restart.
+    """
+    notes = []
+    for step in reversed(steps(run)):
+        reason = complete(directory(run, step))
+        if reason is None:
+            return directory(run, step), notes
+        notes.append(f"{directory(run, step).name} skipped: {reason}")
+    if notes:
+        raise InputError(
+            Finding(
+                "no-checkpoint",
+                "checkpoints exist but none is complete: " + "; ".join(notes),
+                file=str(run),
+                fix=f"look at them; to start afresh remove the folder: rm -r {run}",
+            )
+        )
+    return None, []
+
+
+def load(
+    folder: Path, *, identity: str, parameters: Sequence[str]
+) -> Loaded:
+    """What a complete checkpoint holds; nothing is restored yet.
+
+    Raises InputError when it belongs to another train identity or to other parameters.
+    """
+    state = writers.read_json(folder / "state.json")
+    tensors = load_file(folder / "tensors.safetensors")
+    saved = sorted(name[8:] for name in tensors if name.startswith("adapter."))
+    if state["identity"] != identity:
+        problem = f"belongs to train identity {state['identity'][:16]}, this is {identity[:16]}"
+    elif saved != sorted(parameters):
+        problem = f"holds other parameters: {sorted(set(saved) ^ set(parameters))[0]} differs"
+    else:
+        return Loaded(Progress(**state["progress"]), tensors, state["rng"])
+    raise InputError(
+        Finding("foreign-checkpoint", problem, file=str(folder), fix=f"rm -r {folder.parent}")
+    )
+
+
+def prune(run: Path, *, keep_last: int, best_step: int | None) -> None:
+    """Keep the newest `keep_last` checkpoints and the best one."""
+    kept = {*steps(run)[-keep_last:], best_step}
+    for step in steps(run):
+        if step not in kept:
+            shutil.rmtree(directory(run, step))
+
+
+def _torch_rng() -> dict[str, Tensor]:
+    states = {"rng.torch": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"rng.cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
+    return states
+
+
+def _python_and_numpy_rng() -> dict[str, Any]:
+    version, internal, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [kind, [int(key) for key in keys], position, has_gauss, cached],
+    }
+
+
+def restore_rng(loaded: Loaded) -> None:
+    """Put Python's, NumPy's and torch's random states back."""
+    state, tensors = loaded.rng, loaded.tensors
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(tensors["rng.torch"])
+    for name, tensor in tensors.items():
+        if name.startswith("rng.cuda."):
+            torch.cuda.set_rng_state(tensor, int(name.rsplit(".", 1)[1]))

@@ -1,0 +1,143 @@
+"""The model that is trained: frozen base, PEFT adapter in fp32, one forward for loss and probes."""
+
+import contextlib
+import random
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hashtune.errors import Finding, InputError, nearest
+from hashtune.spec.schema import Determinism, Method, Quantization
+from hashtune.training.batches import Batch
+
+
+def set_determinism(settings: Determinism) -> None:
+    """Threads and deterministic algorithms for this process."""
+    torch.set_num_threads(settings.threads)
+    torch.use_deterministic_algorithms(settings.mode == "strict")
+
+
+def seed_all(seed: int) -> None:
+    """Seed Python, NumPy and torch."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def quantization_config(quantization: Quantization, precision: str) -> object | None:
+    """The bitsandbytes settings transformers loads the base with, or None."""
+    if quantization.type == "none":
+        return None
+    from transformers import BitsAndBytesConfig
+
+    if quantization.type == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=quantization.double_quant,
+        bnb_4bit_compute_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
+    )
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """A PEFT model and how to run it.
+
+    parameters: trainable name -> parameter, fp32, in name order. autocast: bf16 compute when the
+    spec says so.
+    """
+
+    peft: Any
+    parameters: dict[str, nn.Parameter]
+    precision: str
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first trainable parameter lives."""
+        return next(iter(self.parameters.values())).device
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """bf16 autocast, or nothing for fp32."""
+        if self.precision == "fp32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """Last hidden states (B, T, H) of a micro-batch."""
+        backbone = self.peft.get_base_model().model
+        mask = None if batch.mask is None else batch.mask.to(self.device)
+        output = backbone(
+            input_ids=batch.input_ids.to(self.device),
+            position_ids=batch.position_ids.to(self.device),
+            attention_mask=mask,
+            use_cache=False,
+        )
+        states: Tensor = output.last_hidden_state
+        return states
+
+    def head(self, states: Tensor) -> Tensor:
+        """Logits (N, V) of hidden states (N, H)."""
+        logits: Tensor = self.peft.get_base_model().lm_head(states)
+        return logits
+
+
+def build_trainee(base: Any, method: Method, *, precision: str, seed: int) -> Trainee:
+    """Freeze the base, put a fresh adapter on it, keep the adapter in fp32.
+
+    Adapter initialisation depends on `seed` alone. Raises InputError for targets that match no
+    module and for models this version cannot run (no `.model` backbone with an `.lm_head`).
+    """
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+
+    if not (hasattr(base, "model") and hasattr(base, "lm_head")):
+        raise InputError(
+            Finding(
+                "unsupported-model",
+                f"{type(base).__name__} has no backbone `model` with an `lm_head`",
+                field="base_model",
+                fix="use a causal language model of the Llama, Qwen, Mistral, Gemma kind",
+            )
+        )
+    targets = method.targets if isinstance(method.targets, str) else list(method.targets)
+    check_targets([name for name, _ in base.named_modules()], targets)
+    if getattr(base, "is_quantized", False):
+        base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
+    seed_all(seed)
+    config = LoraConfig(
+        r=method.r,
+        lora_alpha=method.alpha,
+        lora_dropout=method.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    peft = get_peft_model(base, config, autocast_adapter_dtype=True)
+    peft.train()
+    trainable = {n: p for n, p in sorted(peft.named_parameters()) if p.requires_grad}
+    for parameter in trainable.values():
+        parameter.data = parameter.data.float()
+    return Trainee(peft, trainable, precision)
+
+
+def check_targets(modules: Sequence[str], targets: str | Sequence[str]) -> None:
+    """Raise InputError naming every target that matches no module, with the nearest name."""
+    if isinstance(targets, str):
+        return
+    last = {name.rsplit(".", 1)[-1] for name in modules if name}
+    findings = [
+        Finding(
+            "no-such-module",
+            f"{target!r} matches 0 modules; {nearest(target, last)}",
+            file="params.yaml",
+            field=f"method.targets[{index}]",
+        )
+        for index, target in enumerate(targets)
+        if not any(name == target or name.endswith(f".{target}") for name in modules)
+    ]
+    if findings:
+        raise InputError(findings)

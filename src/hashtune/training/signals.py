@@ -1,0 +1,37 @@
+"""Stop requests: finish the step, checkpoint, exit 75. Dying with DVC: no orphan trains on."""
+
+import ctypes
+import os
+import signal
+import sys
+from types import FrameType
+
+PR_SET_PDEATHSIG = 1
+
+
+class StopRequest:
+    """Set by SIGTERM or SIGINT; the loop looks at it after each step."""
+
+    def __init__(self) -> None:
+        self.signal: str | None = None
+
+    def install(self) -> None:
+        """Catch SIGTERM and SIGINT, and ask the kernel for SIGTERM when our parent dies.
+
+        Without the latter, killing `dvc` alone leaves an orphan, and the next `dvc repro` starts a
+        second trainer.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+        parent = os.getppid()
+        if sys.platform == "linux":
+            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:  # it died before the request was in place
+                self.signal = "SIGTERM"
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number).name
+        print(f"\n  {self.signal}: finishing this step, then a checkpoint", flush=True)
+
+    def __bool__(self) -> bool:
+        return self.signal is not None

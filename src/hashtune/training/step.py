@@ -1,0 +1,103 @@
+"""One optimizer step, and the loss on held-out rows."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hashtune.records import IGNORE_INDEX, Row
+from hashtune.training.batches import collate
+from hashtune.training.loss import token_losses
+from hashtune.training.model import Trainee
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Means over the step's trained tokens; `applied` is False when the step was skipped."""
+
+    loss: float
+    entropy: float
+    accuracy: float
+    grad_norm: float
+    trained_tokens: int
+    tokens: int
+    applied: bool
+
+
+def micro_batches(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
+    """The step's rows in groups of at most `size`, in order."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def targets(rows: Sequence[Row]) -> int:
+    """Trained tokens of the rows: labels that some state predicts (a row's first has none)."""
+    return sum(label != IGNORE_INDEX for row in rows for label in row.labels[1:])
+
+
+def train_step(
+    trainee: Trainee,
+    optimizer: torch.optim.Optimizer,
+    rows: Sequence[Row],
+    *,
+    micro: int,
+    lr: float,
+    grad_clip: float,
+) -> StepResult:
+    """Forward, backward and update on one step's rows.
+
+    The loss is the sum over all micro-batches divided by the trained tokens of the whole step, so
+    the split into micro-batches changes nothing but the order of sums. A non-finite loss or
+    gradient norm leaves parameters and optimizer untouched.
+    """
+    total = targets(rows)
+    loss = entropy = 0.0
+    correct = tokens = 0
+    for group in micro_batches(rows, micro):
+        batch = collate(group)
+        with trainee.autocast():
+            sums = token_losses(
+                trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
+            )
+        (sums.loss / total).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss += float(sums.loss.detach()) / total
+        entropy += sums.entropy / total
+        correct += sums.correct
+        tokens += batch.tokens
+    norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), grad_clip))
+    applied = math.isfinite(norm) and math.isfinite(loss)
+    if applied:
+        for group_settings in optimizer.param_groups:
+            group_settings["lr"] = lr
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return StepResult(loss, entropy, correct / total, norm, total, tokens, applied)
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    """Mean loss (nats) and accuracy over the trained tokens of all rows."""
+
+    loss: float
+    accuracy: float
+
+
+def evaluate_loss(trainee: Trainee, rows: Sequence[Row], *, micro: int) -> EvalResult:
+    """Held-out loss; sums only, so memory does not grow with the number of rows.
+
+    Dropout is off meanwhile and no random number is drawn.
+    """
+    trainee.peft.eval()
+    loss, tokens, correct = 0.0, 0, 0
+    with torch.no_grad():
+        for group in micro_batches(rows, micro):
+            batch = collate(group)
+            with trainee.autocast():
+                sums = token_losses(
+                    trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
+                )
+            loss += float(sums.loss)
+            tokens += sums.tokens
+            correct += sums.correct
+    trainee.peft.train()
+    return EvalResult(loss / max(1, tokens), correct / max(1, tokens))

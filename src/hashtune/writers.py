@@ -1,0 +1,149 @@
+"""Atomic, canonical writers: same data, same bytes, and never half a file.
+
+A file appears under its name only when all its bytes are on disk (temporary file beside it,
+fsync, rename). JSON has sorted keys and no NaN; Parquet goes through pyarrow with fixed settings.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK_BYTES = 1 << 20
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hex sha256 of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex sha256 of a file, read in chunks of 1 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while chunk := handle.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def canonical_json(value: object, *, indent: int | None = 2) -> str:
+    """JSON with sorted keys, raw Unicode and a final newline; ValueError on NaN or infinity."""
+    separators = (",", ": ") if indent else (",", ":")
+    text = json.dumps(
+        value,
+        sort_keys=True,
+        ensure_ascii=False,
+        allow_nan=False,
+        indent=indent,
+        separators=separators,
+    )
+    return text + "\n"
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file atomically and durably; makes the parent folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    fsync_directory(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically, newlines as given."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write canonical, indented JSON atomically."""
+    write_text(path, canonical_json(value))
+
+
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write one compact canonical JSON object per line, atomically."""
+    write_text(path, "".join(canonical_json(row, indent=None) for row in rows))
+
+
+def read_json(path: Path) -> Any:
+    """Parse a JSON file of our own."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Parse a JSON-lines file of our own (split at \\n only: texts may hold U+2028)."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines if line]
+
+
+def write_parquet(path: Path, rows: Sequence[Mapping[str, object]], schema: "pa.Schema") -> None:
+    """Write rows as one Parquet file with fixed settings, so equal rows give equal bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        version="2.6",
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+        row_group_size=65536,
+    )
+    write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    """All rows of a Parquet file as dicts, in file order."""
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()
+    return rows
+
+
+def fsync_directory(path: Path) -> None:
+    """Make a rename in this folder survive a power loss."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def staged_directory(target: Path) -> Iterator[Path]:
+    """A temporary sibling folder that replaces `target` when the block ends without an error."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
+    try:
+        yield temporary
+        os.chmod(temporary, 0o755)
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+        fsync_directory(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

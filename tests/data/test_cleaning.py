@@ -1,0 +1,109 @@
+"""Policies for bad rows, normalisation and exact deduplication."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashtune.data.cleaning import Policy, apply_policy, content_key, deduplicate, normalise
+from hashtune.data.schemas import parse_rows
+from hashtune.records import Conversation, Dropped
+
+# cases.md C41: one good row, output null, missing, blank
+ROWS = [
+    {"instruction": "i", "output": "good"},
+    {"instruction": "i", "output": None},
+    {"instruction": "i"},
+    {"instruction": "i", "output": "  "},
+]
+
+
+def judge(rows, on_bad_row, share):
+    numbered = enumerate(rows, start=1)
+    parsed = parse_rows(numbered, schema="instruction", source="s", shown="d.jsonl")
+    return apply_policy(parsed, Policy(on_bad_row, share), source="s", shown="d.jsonl")
+
+
+def talk(user, answer="a", *, line=1, source="s", **extra):
+    messages = [
+        {"role": "user", "content": user},
+        {"role": "assistant", "content": answer, **extra},
+    ]
+    return Conversation(f"{user}|{answer}", source, messages, line)
+
+
+def test_error_policy_reports_every_row():
+    verdict = judge(ROWS, "error", 1.0)
+    assert [(f.rule, f.line) for f in verdict.findings] == [
+        ("null", 2),
+        ("missing", 3),
+        ("blank", 4),
+    ]
+    assert verdict.dropped == []
+
+
+def test_drop_policy_counts_by_reason():
+    verdict = judge(ROWS, "drop", 0.75)
+    assert verdict.findings == []
+    assert [(row.line, row.reason, row.detail) for row in verdict.dropped] == [
+        (2, "null", "output"),
+        (3, "missing", "output"),
+        (4, "blank", "output"),
+    ]
+
+
+def test_drop_policy_stops_above_the_limit():
+    verdict = judge(ROWS, "drop", 0.74)
+    assert str(verdict.findings[0]) == (
+        "d.jsonl: cleaning.max_drop_share: kept 1, dropped 3 (blank 1, missing 1, null 1): "
+        "share 0.75 is above 0.74 [drop-share]"
+    )
+    assert [finding.line for finding in verdict.findings[1:]] == [2, 3, 4]
+
+
+def test_drop_policy_never_leaves_nothing():
+    [finding, *_] = judge(ROWS[1:], "drop", 1.0).findings
+    expected = "kept 0, dropped 3 (blank 1, missing 1, null 1): 0 rows remain"
+    assert (finding.rule, finding.message) == ("no-rows", expected)
+
+
+def test_clean_rows_need_no_policy():
+    assert judge(ROWS[:1], "error", 0.0).findings == []
+
+
+def test_normalise():
+    assert (
+        normalise("  Cafe\u0301\u2028\tSTRASSE\n")
+        == normalise("caf\u00e9 straße")
+        == "café strasse"
+    )
+
+
+@given(st.text())
+def test_normalise_is_idempotent(text):
+    assert normalise(normalise(text)) == normalise(text)
+
+
+def test_deduplicate_keeps_the_first_and_says_which():
+    rows = [
+        talk("Hello  there", line=1),
+        talk("hello there", line=2),
+        talk("hello there", "b", line=3),
+        talk("HELLO THERE", line=4, source="t"),
+        talk("hello there", line=5, train=False),
+    ]
+    kept, dropped = deduplicate(rows)
+    assert kept == [rows[0], rows[2], rows[4]]
+    assert dropped == [
+        Dropped("hello there|a", "s", 2, "duplicate", "same as s:1"),
+        Dropped("HELLO THERE|a", "t", 4, "duplicate", "same as s:1"),
+    ]
+
+
+def test_content_key_does_not_join_messages():
+    one = Conversation("1", "s", [{"role": "user", "content": "a b"}])
+    two = Conversation(
+        "2", "s", [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    )
+    call = Conversation(
+        "3", "s", [{"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}]
+    )
+    assert len({content_key(row) for row in (one, two, call)}) == 3

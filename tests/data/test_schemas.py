@@ -1,0 +1,178 @@
+"""Rows to conversations: the two schemas, every broken rule with its line and field."""
+
+import pytest
+
+from hashtune.data.messages import is_blank
+from hashtune.data.schemas import content_id, messages_text, parse_rows
+from hashtune.records import Conversation
+
+USER = {"role": "user", "content": "u"}
+ANSWER = {"role": "assistant", "content": "a"}
+
+
+def parse(*rows, schema="messages"):
+    return parse_rows(enumerate(rows, start=1), schema=schema, source="s", shown="d.jsonl")
+
+
+def told(parsed) -> list[str]:
+    return [str(finding) for row in parsed.bad for finding in row.findings]
+
+
+def fault(*messages) -> list[str]:
+    return [line.removeprefix("d.jsonl:1: ") for line in told(parse({"messages": list(messages)}))]
+
+
+def test_messages_become_a_conversation_as_written():
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f", "arguments": {}}]}
+    tool = {"role": "tool", "content": "", "tool_call_id": "1"}
+    messages = [{"role": "system", "content": "s"}, USER, call, tool, tool, ANSWER]
+    parsed = parse({"id": 7, "messages": messages, "group": 12, "meta": None, "src": {}})
+    assert parsed.bad == []
+    [row] = parsed.conversations
+    assert row == Conversation(row.id, "s", messages, 1, "12")
+    assert parsed.extra == {"meta": 1, "src": 1}
+
+
+def test_id_is_the_hash_of_the_canonical_messages():
+    # printf '[{"content":"u","role":"user"},{"content":"a","role":"assistant"}]\n' | sha256sum
+    [row] = parse({"messages": [USER, ANSWER]}).conversations
+    assert row.id == "9a896d0c8eeb97ec"
+    assert content_id([USER, ANSWER]) == row.id
+    text = '[{"content":"u","role":"user"},{"content":"a","role":"assistant"}]'
+    assert messages_text(row.messages) == text
+
+
+def test_instruction_rows_become_messages():
+    rows = [
+        {"instruction": "do", "output": "done"},
+        {"instruction": "do", "input": "x", "output": "done", "system": "be", "history": []},
+        {"instruction": "do", "input": "", "output": "2024-01-05", "system": None},
+    ]
+    parsed = parse(*rows, schema="instruction")
+    assert parsed.bad == []
+    assert [row.messages for row in parsed.conversations] == [
+        [{"role": "user", "content": "do"}, {"role": "assistant", "content": "done"}],
+        [
+            {"role": "system", "content": "be"},
+            {"role": "user", "content": "do\n\nx"},
+            {"role": "assistant", "content": "done"},
+        ],
+        [{"role": "user", "content": "do"}, {"role": "assistant", "content": "2024-01-05"}],
+    ]
+    assert parsed.extra == {"history": 1}
+
+
+def test_null_missing_blank_and_wrong_type_are_told_apart():
+    parsed = parse(
+        {"instruction": "i", "output": "good"},
+        {"instruction": "i", "output": None},
+        {"instruction": "i"},
+        {"instruction": "i", "output": " \u200b\n"},
+        {"instruction": "i", "output": 7, "input": ["x"]},
+        schema="instruction",
+    )
+    assert [row.line for row in parsed.conversations] == [1]
+    assert told(parsed) == [
+        "d.jsonl:2: output: null, expected string [null]",
+        "d.jsonl:3: output: missing [missing]",
+        "d.jsonl:4: output: blank [blank]",
+        "d.jsonl:5: output: expected string, got number [wrong-type]",
+        "d.jsonl:5: input: expected string, got array [wrong-type]",
+    ]
+
+
+def test_mixed_schemas_name_both():
+    both = {"messages": None, "instruction": "i", "output": "o"}  # as datasets joins them
+    parsed = parse({"messages": [USER, ANSWER]}, {"instruction": "i", "output": "o"}, both)
+    assert told(parsed) == [
+        "d.jsonl:2: schema instruction, file is declared as messages [mixed-schema]",
+        "d.jsonl:3: schema instruction, file is declared as messages [mixed-schema]",
+    ]
+    parsed = parse({"messages": [USER, ANSWER]}, schema="instruction")
+    assert told(parsed) == [
+        "d.jsonl:1: schema messages, file is declared as instruction [mixed-schema]"
+    ]
+    [line] = told(parse({"conversations": []}))
+    assert "schema conversations (ShareGPT), file is declared as messages" in line
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({}, "messages: missing [missing]"),
+        ({"messages": None}, "messages: expected array, got null [null]"),
+        ({"messages": "hi"}, "messages: expected array, got string [wrong-type]"),
+        ({"messages": []}, "messages: no messages [empty]"),
+        ({"messages": [USER, 3]}, "messages[1]: expected object, got number [wrong-type]"),
+        (
+            {"messages": [USER, ANSWER], "group": 1.5},
+            "group: expected string, got number [wrong-type]",
+        ),
+        ({"messages": [USER, ANSWER], "group": " "}, "group: blank [blank]"),
+    ],
+)
+def test_row_faults(row, expected):
+    assert told(parse(row)) == [f"d.jsonl:1: {expected}"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"role": None}, "messages[1].role: null, expected string [null]"),
+        (
+            {"role": "gpt"},
+            "messages[1].role: unknown role 'gpt'; did you mean 'assistant'? [unknown-role]",
+        ),
+        (
+            {"role": "asistant"},
+            "messages[1].role: unknown role 'asistant'; did you mean 'assistant'? [unknown-role]",
+        ),
+        ({"content": None}, "messages[1].content: null and no tool_calls [null]"),
+        ({"content": ""}, "messages[1].content: blank [blank]"),
+        (
+            {"content": [{"type": "text"}]},
+            "messages[1].content: expected string, got array [wrong-type]",
+        ),
+        ({"content": True}, "messages[1].content: expected string, got boolean [wrong-type]"),
+        ({"train": 1}, "messages[1].train: expected true or false, got number [wrong-type]"),
+        ({"weight": 0.5}, "messages[1].weight: expected 0 or 1, got 0.5 [wrong-type]"),
+        ({"tool_calls": {}}, "messages[1].tool_calls: expected array, got object [wrong-type]"),
+        (
+            {"tool_calls": ["f"]},
+            "messages[1].tool_calls[0]: expected object, got string [wrong-type]",
+        ),
+    ],
+)
+def test_message_faults(change, expected):
+    assert fault(USER, {**ANSWER, **change}) == [expected]
+
+
+def test_sharegpt_fields_get_a_hint():
+    first, second = fault({"from": "human", "value": "u"})
+    assert first == "messages[0].role: missing [missing]"
+    assert 'rename "from" to "role" and "value" to "content"' in second
+
+
+def test_order_faults():
+    assert fault(USER, USER, ANSWER) == [
+        "messages[1].role: two user messages in a row [role-order]"
+    ]
+    assert fault(USER, ANSWER, ANSWER) == [
+        "messages[2].role: two assistant messages in a row [role-order]"
+    ]
+    assert fault(USER) == ["messages: no assistant message, nothing to train on [no-assistant]"]
+    assert fault(USER, ANSWER, USER) == [
+        "messages[2].role: the last message is from user, expected assistant [last-not-assistant]"
+    ]
+
+
+def test_masked_turns_are_accepted():
+    parsed = parse({"messages": [USER, {**ANSWER, "train": False}, USER, {**ANSWER, "weight": 1}]})
+    assert parsed.bad == []
+
+
+@pytest.mark.parametrize(
+    ("text", "blank"), [("", True), (" \u2028\ufeff\t", True), ("\u200b.", False)]
+)
+def test_blank(text, blank):
+    assert is_blank(text) is blank

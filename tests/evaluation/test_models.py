@@ -1,0 +1,81 @@
+"""Loading an adapter: every tensor finds its place, or the load is refused."""
+
+import os
+
+import pytest
+import torch
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from hashtune.errors import InputError
+from hashtune.evaluation.models import ADAPTER_FILE, attach
+from hashtune.store.synthetic import build_synthetic
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("base")
+    build_synthetic(folder, seed=3)
+    return folder
+
+
+def base(folder):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+@pytest.fixture
+def adapter(folder, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(base(folder), LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.05)
+    model.peft_config["default"].base_model_name_or_path = None
+    model.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def change(adapter, edit):
+    from safetensors.torch import load_file, save_file
+
+    save_file(edit(load_file(adapter / ADAPTER_FILE)), adapter / ADAPTER_FILE)
+
+
+def test_the_adapter_changes_the_logits(folder, adapter):
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        before = base(folder).eval()(ids).logits
+        model = attach(base(folder), adapter).eval()
+        after = model(ids).logits
+    assert not torch.equal(before, after)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_missing_and_unexpected_tensors_are_refused(folder, adapter):
+    def rename(tensors):
+        name = sorted(tensors)[0]
+        return {(f"x.{k}" if k == name else k): v for k, v in tensors.items()}
+
+    change(adapter, rename)
+    with pytest.raises(InputError) as caught:
+        attach(base(folder), adapter)
+    found = {finding.rule: finding.message for finding in caught.value.findings}
+    assert set(found) == {"adapter-missing", "adapter-unexpected"}
+    assert found["adapter-missing"].startswith("1 missing tensors")
+    assert "x.base_model" in found["adapter-unexpected"]
+
+
+def test_an_empty_adapter_is_refused(folder, adapter):
+    change(adapter, lambda tensors: {})
+    with pytest.raises(InputError, match="8 missing tensors"):
+        attach(base(folder), adapter)
+
+
+def test_no_adapter_is_refused_without_asking_the_hub(folder, tmp_path):
+    with pytest.raises(InputError, match="no-adapter"):
+        attach(base(folder), tmp_path / "nothing")

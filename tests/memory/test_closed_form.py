@@ -1,0 +1,127 @@
+"""The closed form: worked values, bucket by bucket."""
+
+from dataclasses import replace
+
+import pytest
+
+from hashtune.memory.activations import estimate
+from hashtune.memory.closed_form import (
+    LOSS_CHUNK,
+    Workload,
+    dequantisation_bytes,
+    flops_per_token,
+    full_logits_bytes,
+    loss_bytes,
+    static_bytes,
+    weight_bytes,
+)
+from hashtune.memory.shapes import read_shape
+
+SHAPE = read_shape(
+    {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+    }
+)
+WORK = Workload(
+    shape=SHAPE,
+    quantization="none",
+    double_quant=True,
+    precision="bf16",
+    optimizer="adamw",
+    r=16,
+    targets="all-linear",
+    dropout=False,
+    micro=1,
+    longest_row=4096,
+    trained=1000,
+    masked=True,
+    loss_chunk=512,
+    device="cuda",
+    overhead_bytes=1_500_000_000,
+)
+LINEAR = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+REST = 8_030_261_248 - LINEAR
+
+
+def test_static_buckets_of_an_8b_lora() -> None:
+    assert static_bytes(WORK) == {
+        "weights": 2 * 8_030_261_248,
+        "adapter": 4 * 41_943_040,
+        "gradients": 4 * 41_943_040,
+        "master": 0,
+        "optimizer": 8 * 41_943_040,
+    }
+    buckets = static_bytes(WORK)
+    state = buckets["adapter"] + buckets["gradients"] + buckets["optimizer"]
+    assert round(state / 1e9, 2) == 0.67  # 16 bytes per trainable parameter
+    assert static_bytes(replace(WORK, optimizer="sgd"))["optimizer"] == 4 * 41_943_040
+
+
+def test_quantised_weights() -> None:
+    nf4 = replace(WORK, quantization="nf4")
+    assert weight_bytes(nf4) == round(LINEAR * 4.126953125 / 8) + 4 * REST
+    assert weight_bytes(replace(nf4, double_quant=False)) == round(LINEAR * 4.5 / 8) + 4 * REST
+    outputs = 32 * (4096 + 1024 + 1024 + 4096 + 14336 + 14336 + 4096)
+    assert weight_bytes(replace(WORK, quantization="int8")) == LINEAR + 4 * outputs + 4 * REST
+
+
+def test_dequantisation() -> None:
+    largest, head = 4096 * 14336 * 2, 128256 * 4096 * 2
+    assert dequantisation_bytes(WORK) == 0
+    assert dequantisation_bytes(replace(WORK, quantization="nf4")) == largest + head
+    int8 = replace(WORK, quantization="int8")
+    assert dequantisation_bytes(int8) == largest + head + 4096 * 14336 * 4
+    assert dequantisation_bytes(replace(WORK, quantization="nf4", precision="fp32")) == 2 * largest
+
+
+def test_loss_is_bounded_by_the_chunk() -> None:
+    assert loss_bytes(WORK) == 512 * 128256 * 16 + (4096 + 1000) * 4096 * 2
+    one_chunk = replace(WORK, trained=512)
+    assert loss_bytes(one_chunk) == 512 * 128256 * 20 + (4096 + 512) * 4096 * 2
+    assert loss_bytes(replace(WORK, micro=2)) - loss_bytes(WORK) == (4096 + 1000) * 4096 * 2
+
+
+def test_logits_that_dominate() -> None:
+    logits = full_logits_bytes(tokens=8192, vocab=248320)
+    assert [round(logits[name] / 2**30, 2) for name in ("fp32", "bf16")] == [7.58, 3.79]
+
+
+def test_flops() -> None:
+    assert flops_per_token(SHAPE, adapter=0, context=0) == 4 * 8_030_261_248
+    with_all = flops_per_token(SHAPE, adapter=41_943_040, context=1000.0)
+    assert with_all == 4 * 8_030_261_248 + 6 * 41_943_040 + 12 * 32 * 4096 * 1000
+
+
+def test_nine_buckets_whole_bytes() -> None:
+    buckets = estimate(WORK)
+    assert list(buckets) == [
+        *("weights", "adapter", "gradients", "master", "optimizer"),
+        *("activations", "logits_loss", "dequantisation", "overhead"),
+    ]
+    assert all(isinstance(count, int) for count in buckets.values())
+    assert buckets["overhead"] == 1_500_000_000
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"micro": 2},
+        {"longest_row": 5000},
+        {"dropout": True},
+        {"precision": "fp32"},
+        {"r": 32},
+    ],
+)
+def test_more_work_never_needs_less(more: dict[str, object]) -> None:
+    assert sum(estimate(replace(WORK, **more)).values()) > sum(estimate(WORK).values())
+
+
+def test_the_chunk_is_the_training_loop_s() -> None:
+    loss = pytest.importorskip("hashtune.training.loss")
+    assert loss.CHUNK == LOSS_CHUNK

@@ -1,0 +1,95 @@
+"""Bins: the worked case, the guarantee against an independent best-fit decreasing, determinism."""
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hashtune.packing import bins
+from hashtune.packing.bins import best_fit_decreasing, lower_bound, pack_lengths
+
+CASES = st.integers(1, 60).flatmap(
+    lambda capacity: st.tuples(st.lists(st.integers(1, capacity), max_size=60), st.just(capacity))
+)
+
+
+def naive_bfd(lengths: list[int], capacity: int) -> int:
+    """Rows of best-fit decreasing, written the slow way."""
+    rooms: list[int] = []
+    for length in sorted(lengths, reverse=True):
+        fitting = [room for room in rooms if room >= length]
+        if fitting:
+            rooms.remove(min(fitting))
+            rooms.append(min(fitting) - length)
+        else:
+            rooms.append(capacity - length)
+    return len(rooms)
+
+
+def test_worked_case() -> None:
+    lengths = [7, 5, 4, 3, 2, 2]
+    packed = pack_lengths(lengths, 8)
+    assert packed == [[0], [1, 3], [2, 4, 5]]
+    assert sum(lengths[i] for members in packed for i in members) == 23
+    assert best_fit_decreasing(lengths, 8) == [[0], [1, 3], [2, 4, 5]]
+    assert lower_bound(lengths, 8) == 3
+
+
+def test_edges() -> None:
+    assert pack_lengths([], 8) == []
+    assert pack_lengths([8], 8) == [[0]]
+    assert pack_lengths([1, 1, 1], 1) == [[0], [1], [2]]
+    assert lower_bound([], 8) == 0
+
+
+@pytest.mark.parametrize("lengths", [[9], [0], [3, -1]])
+def test_lengths_outside_are_refused(lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="index"):
+        pack_lengths(lengths, 8)
+
+
+def test_beats_best_fit_decreasing() -> None:
+    # BFD puts 5 with 3 and is left with 4 + 2 + 2 + 2; an exact fill pairs 5 + 3 + 2 and 4 + 4 + 2
+    lengths = [5, 4, 4, 3, 2, 2]
+    assert naive_bfd(lengths, 10) == 3
+    assert pack_lengths(lengths, 10) == [[0, 3, 4], [1, 2, 5]]
+
+
+@settings(deadline=None, max_examples=300)
+@given(CASES)
+def test_every_document_once_and_never_more_rows_than_bfd(case: tuple[list[int], int]) -> None:
+    lengths, capacity = case
+    packed = pack_lengths(lengths, capacity)
+    assert sorted(i for members in packed for i in members) == list(range(len(lengths)))
+    assert all(sum(lengths[i] for i in members) <= capacity for members in packed)
+    assert lower_bound(lengths, capacity) <= len(packed) <= naive_bfd(lengths, capacity)
+    assert len(best_fit_decreasing(lengths, capacity)) == naive_bfd(lengths, capacity)
+    assert packed == pack_lengths(list(lengths), capacity)
+
+
+@settings(deadline=None, max_examples=200)
+@given(CASES)
+def test_filling_alone_loses_nothing(case: tuple[list[int], int]) -> None:
+    lengths, capacity = case
+    filled = bins._fill_rows(lengths, capacity)
+    assert sorted(i for members in filled for i in members) == list(range(len(lengths)))
+    assert all(sum(lengths[i] for i in members) <= capacity for members in filled)
+
+
+def test_filling_with_thinned_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bins, "CANDIDATES", 4)
+    rng = random.Random(3)
+    lengths = [rng.randint(1, 200) for _ in range(500)]
+    filled = bins._fill_rows(lengths, 256)
+    assert sorted(i for members in filled for i in members) == list(range(500))
+
+
+def test_many_documents_reach_the_lower_bound_quickly() -> None:
+    rng = random.Random(0)
+    lengths = [int(min(1024, max(60, rng.lognormvariate(5.3, 0.4)))) for _ in range(7473)]
+    started = time.monotonic()
+    rows = len(pack_lengths(lengths, 1024))
+    assert time.monotonic() - started < 5
+    assert rows == lower_bound(lengths, 1024) < len(best_fit_decreasing(lengths, 1024))

@@ -1,0 +1,263 @@
+"""replay, baseline, evaluate, regress and gate, one after the other on the tiny random model."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from hashtune import records, writers
+from hashtune.errors import InputError
+from hashtune.stages import baseline, evaluate, gate, regress, replay
+from hashtune.store.loader import load_base, load_tokenizer, resolve
+from hashtune.store.manifest import manifest_json
+
+SOURCE = {"kind": "synthetic", "repo": "", "revision": "3", "file": None, "sha256": None}
+SUITE = [
+    {"id": "g1", "slice": "talk", "prompt": "Hello?", "rules": [{"kind": "max_words", "value": 3}]},
+    {"id": "c1", "slice": "sums", "question": "1+1", "choices": ["2", "three"], "answer": 0},
+    {"id": "g2", "slice": "talk", "prompt": "Name.", "rules": [{"kind": "yes_no"}]},
+]
+PINNED = "0" * 64
+
+
+def jsonl(path, rows):
+    writers.write_jsonl(Path(path), rows)
+    return writers.sha256_file(Path(path))
+
+
+def params(*, template_sha256):
+    prompts = [
+        {"id": f"p{i}", "messages": [{"role": "user", "content": text}]}
+        for i, text in enumerate(("Hello", "What is water?", "Say one"))
+    ]
+    held_out = {
+        "uri": None,
+        "sha256": None,
+        "schema": "messages",
+        "fraction": 0.1,
+        "max_rows": None,
+    }
+    source = {"name": "t", "uri": "t", "sha256": PINNED, "schema": "messages", "weight": 1.0}
+    return {
+        "tokenizer": {
+            "chat_template": "base",
+            "sha256": template_sha256,
+            "template_kwargs": {},
+            "date": "2024-01-01",
+            "stops": [],
+            "unstable": "error",
+            "mismatch": "error",
+        },
+        "data": {
+            "name": "toy",
+            "sources": [source | {"max_rows": None}],
+            "replay": {
+                "uri": "data/prompts.jsonl",
+                "sha256": jsonl("data/prompts.jsonl", prompts),
+                "share": 0.1,
+                "max_new_tokens": 8,
+                "batch_size": 2,
+            },
+            "eval": held_out,
+            "test": held_out,
+            "max_seq_len": 128,
+            "packing": True,
+            "loss_on": "assistant",
+            "over_length": "drop",
+            "task": {
+                "metric": "json_fields",
+                "fields": ["category"],
+                "base_instruction": "Answer with JSON.",
+            },
+        },
+        "evaluation": {"base_precision": "fp32", "batch_size": 4, "max_new_tokens": 8},
+        "regression": {
+            "suites": [
+                {
+                    "name": "toy",
+                    "uri": "data/suite.jsonl",
+                    "sha256": jsonl("data/suite.jsonl", SUITE),
+                }
+            ],
+            "max_new_tokens": 6,
+            "max_items": None,
+        },
+        "determinism": {"mode": "strict", "threads": 1},
+        "eval_gate": {
+            "task_min": 0.5,
+            "task_metric_min_gain": 0.1,
+            "regression_max_drop": 0.1,
+            "slice_max_drop": 0.25,
+            "confidence": 0.95,
+            "min_task_items": 2,
+            "min_regression_items": 2,
+        },
+    }
+
+
+def save_adapter(manifest):
+    """A random, not yet useful adapter on the q and v projections."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    config = LoraConfig(r=4, lora_alpha=64, target_modules=["q_proj", "v_proj"])
+    model = get_peft_model(load_base(manifest, dtype="fp32"), config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_()
+    model.save_pretrained("build/train/adapter")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HASHTUNE_HOME", str(tmp_path / "home"))
+    manifest = resolve(SOURCE, name="toy")
+    writers.write_json(Path("build/base/manifest.json"), manifest_json(manifest))
+    write_params(params(template_sha256=manifest.template_sha256))
+    rows = [
+        {
+            "id": f"t{i}",
+            "source": "toy",
+            "line": i,
+            "group": None,
+            "messages": writers.canonical_json(
+                [
+                    {"role": "user", "content": f"ticket {i}"},
+                    {"role": "assistant", "content": json.dumps({"category": f"c{i % 2}"})},
+                ]
+            ),
+        }
+        for i in range(5)
+    ]
+    writers.write_parquet(Path("build/prepare/test.parquet"), rows, records.conversation_schema())
+    save_adapter(manifest)
+    return tmp_path
+
+
+def write_params(values):
+    Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+
+
+def change_params(edit):
+    values = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
+    edit(values)
+    write_params(values)
+
+
+def outputs():
+    found = [*Path("build").rglob("*"), *Path("reports").glob("*.json")]
+    stages = ("replay", "baseline", "evaluate", "regress", "gate")
+    return {
+        str(path): path.read_bytes()
+        for path in found
+        if path.is_file() and (path.parts[1] in stages or path.parts[0] == "reports")
+    }
+
+
+def run_all():
+    for stage in (replay, baseline, evaluate, regress, gate):
+        stage.run()
+
+
+def test_the_five_stages_in_a_row(project):
+    run_all()
+    report = writers.read_json(Path("reports/replay.json"))
+    assert report["prompts"] == 3 == report["kept"] + sum(report["dropped"].values())
+    assert len(writers.read_jsonl(Path("build/replay/ledger.jsonl"))) == 3 - report["kept"]
+    base = writers.read_jsonl(Path("build/baseline/task.jsonl"))
+    adapter = writers.read_jsonl(Path("build/evaluate/task.jsonl"))
+    assert [row["id"] for row in base] == [f"t{i}" for i in range(5)]
+    assert [row["id"] for row in adapter] == [row["id"] for row in base]
+    assert all(a["prompt"] != b["prompt"] for a, b in zip(base, adapter, strict=True))
+    assert [row["majority"]["category"] for row in adapter] == [1.0, 0.0, 1.0, 0.0, 1.0]
+    suites = writers.read_jsonl(Path("build/regress/suites.jsonl"))
+    assert [(row["id"], row["kind"]) for row in suites] == [
+        ("g1", "generated"),
+        ("c1", "choice"),
+        ("g2", "generated"),
+    ]
+    verdict = writers.read_json(Path("reports/gate.json"))
+    assert verdict["verdict"] == "fail"  # a random adapter scores 0
+    assert "task.category.score" in verdict["summary"]
+    assert all(rule["meaning"].endswith(".") for rule in verdict["rules"])
+    machine = writers.read_json(Path("reports/machine/evaluate.json"))
+    assert machine["output_sha256"] == writers.sha256_file(Path("build/evaluate/task.jsonl"))
+
+
+def test_outputs_are_the_same_bytes_twice_and_name_no_place(project):
+    run_all()
+    first = outputs()
+    run_all()
+    assert outputs() == first
+    assert len(first) == 2 + 3 + 2 + 2 + 5
+    assert not any(str(project).encode() in content for content in first.values())
+
+
+def test_the_baseline_ignores_the_adapter(project):
+    baseline.run()
+    first = outputs()
+    for file in Path("build/train/adapter").iterdir():
+        file.unlink()
+    baseline.run()
+    assert outputs() == first
+
+
+def test_without_replay_no_model_is_loaded(project):
+    def no_prompts(values):
+        values["data"]["replay"] |= {"uri": None, "sha256": None}
+
+    change_params(no_prompts)
+    Path("build/base/manifest.json").unlink()
+    replay.run()
+    assert Path("build/replay/answers.jsonl").read_bytes() == b""
+    assert writers.read_json(Path("reports/replay.json")) == {
+        "prompts": 0,
+        "kept": 0,
+        "dropped": {"blank": 0, "unfinished": 0},
+    }
+
+
+def test_kept_replay_answers_end_with_the_base_turn(project):
+    tokenizer = load_tokenizer(resolve(SOURCE, name="toy"))
+
+    def stop_early(values):  # declare the first token of one answer's second word as a stop
+        values["data"]["replay"]["max_new_tokens"] = 3
+        values["tokenizer"]["stops"] = [tokenizer.decode([token]) for token in range(3, 512, 2)]
+
+    change_params(stop_early)
+    replay.run()
+    lines = writers.read_jsonl(Path("build/replay/answers.jsonl"))
+    ledger = writers.read_jsonl(Path("build/replay/ledger.jsonl"))
+    assert {line["id"] for line in lines} | {line["id"] for line in ledger} == {"p0", "p1", "p2"}
+    for line in lines:
+        assert [message["role"] for message in line["messages"]] == ["user", "assistant"]
+        assert line["messages"][1]["content"].strip()
+
+
+def test_the_gate_refuses_a_baseline_of_other_settings(project):
+    baseline.run()
+    change_params(lambda values: values["evaluation"].update(batch_size=2))
+    evaluate.run()
+    regress.run()
+    with pytest.raises(InputError) as caught:
+        gate.run()
+    fields = [finding.field for finding in caught.value.findings]
+    assert fields == ["task.batch_size", "suites.batch_size"]
+
+
+def test_the_gate_refuses_an_adapter_without_effect(project):
+    from safetensors.torch import load_file, save_file
+
+    file = Path("build/train/adapter/adapter_model.safetensors")
+    save_file({name: tensor * 0 for name, tensor in load_file(file).items()}, file)
+    for stage in (baseline, evaluate, regress):
+        stage.run()
+    with pytest.raises(InputError, match="no effect"):
+        gate.run()
