@@ -34,7 +34,7 @@ runs: setup ## the readable columns of dvc exp show
 	dvc exp show --only-changed --param-deps --drop '^(src|build|conf|data|reports|params)(/[^:]*|\.yaml)?$$'
 
 lock: ## write requirements.lock from pyproject.toml
-	pip-compile --quiet --extra dev --strip-extras --allow-unsafe --no-header \
+	pip-compile --quiet --extra dev --strip-extras --unsafe-package pip --no-header \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	  --output-file requirements.lock pyproject.toml
 	sed -i 's/^\(torch==[0-9.]*\)+[a-z0-9]*/\1/' requirements.lock

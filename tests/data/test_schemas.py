@@ -3,7 +3,7 @@
 import pytest
 
 from hashtune.data.messages import is_blank
-from hashtune.data.schemas import content_id, messages_text, parse_rows
+from hashtune.data.schemas import as_row, content_id, parse_rows
 from hashtune.records import Conversation
 
 USER = {"role": "user", "content": "u"}
@@ -39,7 +39,7 @@ def test_id_is_the_hash_of_the_canonical_messages():
     assert row.id == "9a896d0c8eeb97ec"
     assert content_id([USER, ANSWER]) == row.id
     text = '[{"content":"u","role":"user"},{"content":"a","role":"assistant"}]'
-    assert messages_text(row.messages) == text
+    assert as_row(row) == {"id": row.id, "source": "s", "line": 1, "group": None, "messages": text}
 
 
 def test_instruction_rows_become_messages():

@@ -11,6 +11,9 @@ from hashtune.errors import InputError
 from hashtune.evaluation.models import ADAPTER_FILE, attach
 from hashtune.store.synthetic import build_synthetic
 
+# the fixture makes an adapter through PEFT, which reads a deprecated attribute of transformers
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -58,7 +58,7 @@ def test_all_broken_prompts_are_named(tmp_path):
     found = [(f.line, f.field) for f in caught.value.findings]
     assert found == [
         (2, "id"),
-        (1, "messages"),
+        (1, "messages[2].role"),
         (2, "messages"),
         (3, "messages[0].content"),
         (4, "messages"),
@@ -67,7 +67,7 @@ def test_all_broken_prompts_are_named(tmp_path):
 
 def test_unpinned_prompts_are_refused(tmp_path):
     pin = write(tmp_path, [{"id": "a", "messages": [USER]}])
-    with pytest.raises(InputError, match="data.replay.sha256"):
+    with pytest.raises(InputError, match=r"data\.replay\.sha256"):
         load_prompts("p.jsonl", sha256=None, root=tmp_path)
     (tmp_path / "p.jsonl").write_text('{"id": "b", "messages": []}\n')
     with pytest.raises(InputError, match=pin):

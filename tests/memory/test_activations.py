@@ -2,8 +2,8 @@
 
 `saved` is what autograd keeps between forward and backward (saved_tensors_hooks, parameters left
 out); `peak` is the most bytes alive at once during forward and backward, followed storage by
-storage. Stated margins: saved within 5 % in fp32 and bf16, other families within 25 %; the
-estimate is never below the real peak and at most 45 % above it.
+storage. Stated margins: saved within 1 % (with dropout up to 20 % above: two blocks are few); the
+estimate of a step is never below its real peak and at most 35 % above it.
 """
 
 import os
@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from hashtune.memory import activations
 from hashtune.memory.activations import activation_bytes, saved_bytes
 from hashtune.memory.closed_form import (
     LOSS_CHUNK,
@@ -185,19 +186,33 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+def estimate_of_the_step(work: Workload) -> int:
+    """Everything that is allocated during forward and backward."""
+    gradients = static_bytes(work)["gradients"]
+    return activation_bytes(work) + loss_bytes(work) + dequantisation_bytes(work) + gradients
+
+
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_saved_bytes_and_peak(settings: dict[str, Any]) -> None:
     work = work_for(TINY | {"model_type": "llama"}, **settings)
     trainee, rows = make_trainee(work, "llama", TINY), make_rows(work)
-    print(settings, saved_bytes(work) / measure_saved(trainee, rows))
-    peak = measure_peak(trainee, rows)
-    estimate = (
-        activation_bytes(work)
-        + loss_bytes(work)
-        + dequantisation_bytes(work)
-        + static_bytes(work)["gradients"]
-    )
-    print(estimate / peak)
+    # nothing before the first adapter needs a gradient; with two blocks and dropout that shows
+    margin = 1.20 if work.dropout else 1.01
+    assert 0.999 <= saved_bytes(work) / measure_saved(trainee, rows) <= margin
+    assert 1.0 <= estimate_of_the_step(work) / measure_peak(trainee, rows) <= 1.35
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("chunk", [32, 512])
+def test_peak_when_logits_dominate(
+    precision: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_loss, "CHUNK", chunk)
+    config = TINY | {"vocab_size": 4096}
+    work = work_for(config | {"model_type": "llama"}, precision=precision, loss_chunk=chunk)
+    peak = measure_peak(make_trainee(work, "llama", config), make_rows(work))
+    assert loss_bytes(work) > activation_bytes(work)
+    assert 1.0 <= estimate_of_the_step(work) / peak <= 1.20
 
 
 @pytest.mark.parametrize(
@@ -207,4 +222,11 @@ def test_saved_bytes_and_peak(settings: dict[str, Any]) -> None:
 def test_other_families(model_type: str, precision: str) -> None:
     work = work_for(TINY | {"model_type": model_type}, precision=precision)
     trainee = make_trainee(work, model_type, TINY)
-    print(model_type, precision, saved_bytes(work) / measure_saved(trainee, make_rows(work)))
+    assert saved_bytes(work) / measure_saved(trainee, make_rows(work)) == pytest.approx(1, rel=0.01)
+
+
+def test_a_formula_that_forgets_a_tensor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = work_for(TINY | {"model_type": "llama"})
+    measured = measure_saved(make_trainee(work, "llama", TINY), make_rows(work))
+    monkeypatch.setattr(activations, "_mlp_bytes", lambda work: 2 * 160 * 4)
+    assert saved_bytes(work) / measured < 0.9

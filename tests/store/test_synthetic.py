@@ -1,4 +1,4 @@
-"""The synthetic base: same seed, same bytes; it loads, trains its own tokenizer and keeps the trap."""
+"""The synthetic base: same seed, same bytes; it loads, computes and keeps the pad trap."""
 
 import os
 from pathlib import Path
@@ -61,7 +61,11 @@ def test_tokenizer_round_trip_template_and_pad_trap(base: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(base, local_files_only=True)
     assert len(tokenizer) == 512
-    assert tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_start|>", "<|im_end|>"]) == [0, 1, 2]
+    assert tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_start|>", "<|im_end|>"]) == [
+        0,
+        1,
+        2,
+    ]
     assert tokenizer.pad_token_id == tokenizer.eos_token_id == 2
     messages = [{"role": "user", "content": " Hé 12"}, {"role": "assistant", "content": '{"a": 1}'}]
     text = tokenizer.apply_chat_template(messages, tokenize=False)

@@ -2,7 +2,8 @@
 
 For assistant message k: p = prompt(messages[:k]), f = render(messages[:k+1]). The body is the text
 of f from the end of p through the first stop at or after the last field printed for the message.
-Five renders a turn, so quadratic in the number of turns: 2 turns about 1 ms, 100 turns about 1 s.
+Five renders a turn, so quadratic in the turns. With proof and encoding, default base, a slow core:
+1 turn 3 ms, 10 turns 45 ms, 100 turns 3 s.
 """
 
 from collections.abc import Sequence

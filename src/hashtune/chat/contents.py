@@ -2,34 +2,35 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from hashtune.chat.bodies import Layout
 from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS, functions_of, parse_arguments
+from hashtune.chat.reasoning import with_opening
 from hashtune.chat.stops import StopSet
+from hashtune.chat.template import Template
 from hashtune.errors import Finding
 from hashtune.records import Message
 
 
-def control_tokens(messages: Sequence[Message], tokenizer: Any, stops: StopSet) -> list[Finding]:
+def control_tokens(
+    messages: Sequence[Message], template: Template, stops: StopSet
+) -> list[Finding]:
     """Control tokens inside contents: they would forge a turn.
 
     Refused are the tokenizer's added tokens (blank ones aside, they forge nothing) and every stop;
     an answer may hold those that are not special, such as `<think>`.
     """
-    added = [token for token in tokenizer.added_tokens_decoder.values() if token.content.strip()]
-    special = {token.content for token in added if token.special} | set(stops.texts)
-    every = special | {token.content for token in added}
+    special = {text for text, is_special in template.added_tokens if is_special} | set(stops.texts)
+    every = special | {text for text, _ in template.added_tokens}
     found = []
     for index, message in enumerate(messages):
         refused = special if message["role"] == ASSISTANT else every
         for path, text in fields_of(message):
-            for token in sorted(refused):
-                if token in text:
-                    where = f"messages[{index}].{path}"
-                    said = f"holds the control token {token!r}"
-                    fix = "remove or reword it in the data"
-                    found.append(Finding("control-token", said, field=where, fix=fix))
+            for token in sorted(token for token in refused if token in text):
+                where = f"messages[{index}].{path}"
+                said = f"holds the control token {token!r}"
+                fix = "remove or reword it in the data"
+                found.append(Finding("control-token", said, field=where, fix=fix))
     return found
 
 
@@ -45,7 +46,7 @@ def check_contents(
     found: list[Finding] = []
     altered: list[str] = []
     trained = {
-        body.turn: layout.text[body.start : body.end]
+        body.turn: with_opening(layout.text[: body.end], body.start)
         for layout in layouts
         for body in layout.bodies
     }

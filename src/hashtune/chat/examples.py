@@ -14,6 +14,7 @@ from hashtune.errors import Finding, InputError
 from hashtune.records import IGNORE_INDEX, Conversation, Dropped, Example
 
 Span = tuple[int, int]
+BLANKS = ("Ġ", "Ċ", "ĉ", "č", "▁", " ")  # how vocabularies spell a leading blank
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,16 +103,17 @@ def fit(
 
 
 def label_tokens(
-    ids: Sequence[int], offsets: Sequence[Span], spans: Sequence[Span]
+    ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[Span], spans: Sequence[Span]
 ) -> tuple[list[int], int]:
     """Labels (the id where all characters of the token lie in a span, else -100) and straddlers.
 
-    Characters that no offset covers (a tokenizer that trims blanks) belong to the next token.
+    A piece that begins with a blank may have an offset without it (a tokenizer that trims
+    offsets): then the characters since the last token belong to it.
     """
     labels = [IGNORE_INDEX] * len(ids)
     straddling, reached, current = 0, 0, 0
     for index, (start, end) in enumerate(offsets):
-        begin = min(start, reached)
+        begin = min(start, reached) if pieces[index].startswith(BLANKS) else start
         reached = max(reached, end)
         while current < len(spans) and spans[current][1] <= begin:
             current += 1
@@ -135,7 +137,7 @@ def _checked_turns(
     found = [Finding(rule, text, field=field) for field, rule, text in check_messages(messages)]
     if found:
         raise InputError(found)
-    found = control_tokens(messages, template.tokenizer, stops)
+    found = control_tokens(messages, template, stops)
     turns = trained_turns(messages, loss_on)
     if not turns:
         text = "0 trained tokens: every assistant message is masked by train or weight"
@@ -151,7 +153,7 @@ def _example(conversation: Conversation, template: Template, layout: Layout, par
     )
     ids = list(encoded["input_ids"])
     spans = [(body.start, body.end) for body in layout.bodies]
-    labels, straddling = label_tokens(ids, encoded["offset_mapping"], spans)
+    labels, straddling = label_tokens(ids, encoded.tokens(), encoded["offset_mapping"], spans)
     name = conversation.id if parts == 1 else f"{conversation.id}.{layout.bodies[0].turn}"
     return Example(name, conversation.id, conversation.source, ids, labels, straddling)
 

@@ -69,6 +69,16 @@ def parse_arguments(value: object) -> dict[str, Any]:
     return value
 
 
+def refused_role(messages: Sequence[Message], index: int) -> str:
+    """Why a template may refuse this message, in words."""
+    role = messages[index]["role"]
+    if index and messages[index - 1]["role"] == role:
+        return f"role {role!r} follows {role!r}, which the template does not accept"
+    if index == 0 and role in ("assistant", "tool"):
+        return f"first role is {role!r}, which the template does not accept"
+    return f"template does not accept role {role!r} here"
+
+
 def _is_masked(message: Message) -> bool:
     return message.get("train") is False or message.get("weight") == 0
 

@@ -6,6 +6,7 @@ decoded. Cost: two renders, a prompt per trained turn and one encoding per examp
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Any
 
 from hashtune.chat.second import expect, expect_rebuilt
 from hashtune.chat.stops import StopSet
@@ -49,12 +50,15 @@ def prove(
     if len(runs) != len(turns):
         found.append(_fault(f"{len(runs)} trained spans, expected {len(turns)}", turns[-1]))
     for run, turn, (start, end) in zip(runs, turns, expected.spans, strict=False):
-        seen = expected.text[_edge(encoded.offsets, run[0]) : encoded.offsets[run[-1]][1]]
-        wanted = expected.text[start + _eaten(encoded.offsets, run[0], start) : end]
+        seen = expected.text[_begin(encoded, run[0]) : encoded.offsets[run[-1]][1]]
+        wanted = expected.text[start + _eaten(encoded, run[0], start) : end]
         if seen != wanted:
             text = f"trained is {seen[:60]!r}, expected {wanted[:60]!r}"
             found.append(_fault(text, turn))
         ids = [example.input_ids[index] for index in run]
+        if seen in stops.texts and expected.text[start:end].strip() != seen:
+            text = "no token of the answer is trained: it merges with the end of the prompt"
+            found.append(_fault(text, turn))
         found += [_fault(text, turn) for text in _ending(template, ids, stops)]
         found += [_fault(text, turn) for text in _decoding(template, ids, seen)]
     return found
@@ -96,16 +100,19 @@ def _runs(labels: Sequence[int]) -> list[list[int]]:
     return [list(group) for trained, group in groups if trained]
 
 
-def _edge(offsets: Sequence[tuple[int, int]], first: int) -> int:
-    """Where the token before a trained run ends."""
-    return offsets[first - 1][1] if first else 0
+def _begin(encoded: Any, index: int) -> int:
+    """Where a token begins; one whose piece has a leading blank begins where the last one ended."""
+    start = int(encoded.offsets[index][0])
+    if index and encoded.tokens[index][0] in "ĠĊĉč▁ ":
+        return min(start, int(encoded.offsets[index - 1][1]))
+    return start
 
 
-def _eaten(offsets: Sequence[tuple[int, int]], first: int, start: int) -> int:
+def _eaten(encoded: Any, first: int, start: int) -> int:
     """Characters of the turn that the token before the run holds, if it began in the prompt."""
-    before = min(offsets[first - 1][0], _edge(offsets, first - 1)) if first else 0
-    edge = _edge(offsets, first)
-    return edge - start if before < start < edge else 0
+    if not first or _begin(encoded, first - 1) >= start:
+        return 0
+    return max(0, int(encoded.offsets[first - 1][1]) - start)
 
 
 def _ending(template: Template, ids: list[int], stops: StopSet) -> Iterable[str]:

@@ -32,6 +32,13 @@ def continues(prompt: str, full: str) -> bool:
     )
 
 
+def with_opening(text: str, start: int) -> str:
+    """The text from `start`, and before it the opening tag that ends there, if one does."""
+    before = text[:start].rstrip()
+    tag = next((opening for opening, _ in PAIRS if before.endswith(opening)), "")
+    return text[len(before) - len(tag) :] if tag else text[start:]
+
+
 def without_opening(prompt: str, content: str) -> str:
     """The content without the opening tag that the prompt has already printed."""
     for opening, closing in PAIRS:

@@ -26,7 +26,10 @@ def after_fields(
     second = template.render([*before, _vary(message, "zqb"), *rest])
     if first == second:
         where = f"messages[{len(before)}]"
-        raise InputError(Finding("dropped", "the template prints nothing of it", field=where))
+        fix = "pin a template that prints it"
+        raise InputError(
+            Finding("dropped", "the template prints nothing of it", field=where, fix=fix)
+        )
     shared = common_suffix(first, second)
     cut = shared.find(NEXT) if following else len(shared)
     return shared[: max(cut, 0)]

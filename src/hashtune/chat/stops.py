@@ -74,8 +74,8 @@ def _printed(template: Template, known: Sequence[str]) -> list[str]:
         return []
     tail = after_fields(template, [USER], ANSWER, following=None)
     places = [
-        (not token.special, tail.find(token.content), -len(token.content), token.content)
-        for token in template.tokenizer.added_tokens_decoder.values()
-        if token.content.strip() and token.content in tail
+        (not special, tail.find(token), -len(token), token)
+        for token, special in template.added_tokens
+        if token in tail
     ]
     return [min(places)[-1]] if places else []

@@ -6,10 +6,10 @@ is in the result or in the ledger.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hashtune.data.cleaning import content_key, deduplicate
+from hashtune.data.cleaning import deduplicate
 from hashtune.data.leakage import Item, LeakReport, check_leakage, leakage_of_sets
 from hashtune.data.mixture import REPLAY, Mixture, mix, number_repeats
 from hashtune.data.sources import Loaded, user_items
@@ -182,15 +182,10 @@ def _leak_figures(report: LeakReport) -> dict[str, Any]:
 
 
 def _duplicates(splits: Mapping[str, Sequence[Conversation]]) -> dict[str, int]:
-    """Conversations of the second split whose whole content (normalised) is in the first; within
-    a split, those that repeat an earlier one (train: its copies by weight)."""
-    keys = {name: [content_key(row) for row in rows] for name, rows in splits.items()}
-    distinct = {name: set(of) for name, of in keys.items()}
+    """Conversations of the second split whose messages are those of one in the first; within a
+    split, those that repeat an earlier one (in train also its copies by weight)."""
+    ids = {name: [row.id.partition("#")[0] for row in rows] for name, rows in splits.items()}
+    distinct = {name: set(of) for name, of in ids.items()}
     pairs = (("train", "eval"), ("train", "test"), ("eval", "test"))
-    counts = {f"{a}_{b}": sum(key in distinct[a] for key in keys[b]) for a, b in pairs}
-    return counts | {name: len(of) - len(distinct[name]) for name, of in keys.items()}
-
-
-def as_row(conversation: Conversation, messages: str) -> dict[str, object]:
-    """A row of build/prepare/*.parquet (records.conversation_schema)."""
-    return {**asdict(replace(conversation, messages=[])), "messages": messages}
+    counts = {f"{a}_{b}": sum(key in distinct[a] for key in ids[b]) for a, b in pairs}
+    return counts | {name: len(of) - len(distinct[name]) for name, of in ids.items()}

@@ -54,9 +54,16 @@ def content_id(value: object) -> str:
     return writers.sha256_bytes(writers.canonical_json(value, indent=None).encode())[:ID_HEX]
 
 
-def messages_text(messages: list[Message]) -> str:
-    """The `messages` column of build/prepare/*.parquet: compact canonical JSON, no newline."""
-    return writers.canonical_json(messages, indent=None).removesuffix("\n")
+def as_row(conversation: Conversation) -> dict[str, object]:
+    """A row of build/prepare/*.parquet (records.conversation_schema): `messages` is compact
+    canonical JSON without a final newline."""
+    return {
+        "id": conversation.id,
+        "source": conversation.source,
+        "line": conversation.line,
+        "group": conversation.group,
+        "messages": writers.canonical_json(conversation.messages, indent=None).removesuffix("\n"),
+    }
 
 
 def parse_rows(

@@ -96,10 +96,13 @@ def attach(base: Any, adapter: Path) -> Any:
         raise InputError(
             Finding("no-adapter", "does not exist", file=file.as_posix(), fix="dvc repro train")
         )
-    with warnings.catch_warnings():  # PEFT only warns of missing tensors; we refuse them below
+    with warnings.catch_warnings():
+        # PEFT only warns of missing tensors, which are refused below, and reads an attribute
+        # that transformers is about to rename
         warnings.filterwarnings("ignore", message="Found missing adapter keys")
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
         model = PeftModel.from_pretrained(base, str(adapter))
-    wanted = set(get_peft_model_state_dict(model))
+    wanted = set(get_peft_model_state_dict(model, save_embedding_layers=False))
     with safe_open(file, framework="pt") as tensors:
         found = set(tensors.keys())
     faults = [("missing", wanted - found), ("unexpected", found - wanted)]

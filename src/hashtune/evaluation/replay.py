@@ -62,10 +62,13 @@ def keep_answers(
 
 
 def _findings(line: Line, *, file: str) -> list[Finding]:
+    """A prompt is sound when it makes a sound conversation once the base has answered."""
     number, value = line
     place = Place(file, number)
     messages = value.get("messages")
-    findings = check_messages(messages, place)
-    if not findings and isinstance(messages, list) and messages[-1]["role"] != "user":
+    if not isinstance(messages, list) or not messages:
+        return [place.finding("prompt", "messages", "is no list of messages, or an empty one")]
+    findings = check_messages([*messages, {"role": "assistant", "content": "answer"}], place)
+    if not findings and messages[-1]["role"] != "user":
         findings.append(place.finding("prompt", "messages", "the last turn is not the user's"))
     return findings

@@ -3,7 +3,8 @@
 Reads the data files that the spec pins (verified before they are parsed) and the base's own
 answers, build/replay/answers.jsonl. Writes build/prepare/{train,eval,test}.parquet, one row per
 conversation, build/prepare/ledger.jsonl, one line per dropped row, and reports/prepare.json. With
-any finding nothing is written. Cost: linear; 100,000 rows of 60 words take about TIME.
+any finding nothing is written. Cost: linear; 100,000 rows of 120 words take about 33 s of
+one core and 0.7 GB.
 """
 
 from collections.abc import Iterator
@@ -11,11 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hashtune import frame, writers
-from hashtune.data.assemble import HELD_OUT, Prepared, Settings, as_row, assemble
+from hashtune.data.assemble import HELD_OUT, Prepared, Settings, assemble
 from hashtune.data.cleaning import Policy
 from hashtune.data.leakage import Item
 from hashtune.data.mixture import REPLAY
-from hashtune.data.schemas import messages_text
+from hashtune.data.schemas import as_row
 from hashtune.data.sources import DataFile, Loaded, load, load_questions, unique_names
 from hashtune.errors import Finding, InputError
 from hashtune.records import conversation_schema
@@ -52,7 +53,7 @@ def _files(spec: Spec) -> Iterator[DataFile]:
     for index, source in enumerate(spec.data.sources):
         field = f"data.sources[{index}]"
         yield DataFile(source.name, source.uri, source.sha256, source.schema_, field)
-    if spec.data.replay.uri is not None:
+    if spec.data.replay.uri is not None and spec.data.replay.share > 0:
         yield DataFile(REPLAY, ANSWERS, None, "messages", "data.replay", pinned=False)
     if spec.data.eval.uri is not None:
         uri, sha256 = spec.data.eval.uri, spec.data.eval.sha256
@@ -73,7 +74,10 @@ def _settings(spec: Spec) -> Settings:
     return Settings(
         deduplicate=spec.cleaning.deduplicate == "exact",
         weights={source.name: source.weight for source in spec.data.sources},
-        max_rows={source.name: source.max_rows for source in spec.data.sources},
+        max_rows={
+            source.name: smaller(source.max_rows, spec.data.max_rows)
+            for source in spec.data.sources
+        },
         replay_share=spec.data.replay.share,
         fractions={
             "eval": spec.data.eval.fraction if spec.data.eval.uri is None else None,
@@ -85,6 +89,12 @@ def _settings(spec: Spec) -> Settings:
     )
 
 
+def smaller(one: int | None, other: int | None) -> int | None:
+    """The smaller of two limits; None is no limit."""
+    limits = [limit for limit in (one, other) if limit is not None]
+    return min(limits, default=None)
+
+
 def _refuse(findings: list[Finding]) -> None:
     if findings:
         raise InputError(findings)
@@ -93,7 +103,7 @@ def _refuse(findings: list[Finding]) -> None:
 def _write(prepared: Prepared) -> None:
     schema = conversation_schema()
     for name, conversations in prepared.splits.items():
-        rows = [as_row(row, messages_text(row.messages)) for row in conversations]
+        rows = [as_row(conversation) for conversation in conversations]
         writers.write_parquet(OUT / f"{name}.parquet", rows, schema)
     writers.write_jsonl(OUT / "ledger.jsonl", [asdict(row) for row in prepared.ledger])
     frame.write_report("prepare", prepared.report)

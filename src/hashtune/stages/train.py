@@ -50,7 +50,7 @@ def run() -> None:
     identity = runs.train_identity(_identity_parts(spec))
     folder = home() / "runs" / identity
     frame.say(f"  train identity {identity[:16]}")
-    with runs.exclusive(folder) as lock:
+    with runs.exclusive(folder, stop) as lock:
         if lock.waited and runs.take_result(folder, OUTPUTS):
             frame.say("train: took the result of the trainer that was already at it")
             return

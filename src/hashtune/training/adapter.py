@@ -24,7 +24,7 @@ def write_adapter(peft: Any, folder: Path, *, base_name: str, revision: str) -> 
 
     tensors = {
         name: tensor.detach().cpu().contiguous()
-        for name, tensor in sorted(get_peft_model_state_dict(peft).items())
+        for name, tensor in sorted(get_peft_model_state_dict(peft, save_embedding_layers=False).items())
     }
     config = peft.peft_config["default"].to_dict()
     config |= {

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hashtune.errors import Finding, InputError
 from hashtune.records import IGNORE_INDEX, Row
-from hashtune.training.batches import Batch, collate
+from hashtune.training.batches import Batch, collate, document_mask
 from hashtune.training.model import Trainee
 
 # Relative to the largest state: a masked key adds exact zeros, a kernel may sum in another order.
@@ -51,16 +51,17 @@ def run_probe(trainee: Trainee, row: Row) -> Probe:
     changed_ids[0, :first] = changed_ids[0, :first].flip(0) + 1
     changed_ids %= _vocabulary(trainee)
     changed = replace(batch, input_ids=changed_ids)
-    alone = collate(
-        [Row(row.row, row.example_ids[1:], row.lengths[1:], row.input_ids[first:], row.labels[first:])]
-    )
+    second = row.input_ids[first:], row.labels[first:]
+    alone = collate([Row(row.row, row.example_ids[1:], row.lengths[1:], *second)])
     training = trainee.peft.training
     trainee.peft.eval()
     try:
         packed = _states(trainee, batch)[:, first:]
         leak = _difference(packed, _states(trainee, changed)[:, first:])
         parity = _difference(packed, _states(trainee, alone))
-        bare, bare_changed = replace(batch, mask=None), replace(changed, mask=None)
+        # an explicit causal mask: with none, transformers sees documents in the position ids
+        one = document_mask(torch.ones_like(batch.input_ids))
+        bare, bare_changed = replace(batch, mask=one), replace(changed, mask=one)
         control = _difference(
             _states(trainee, bare)[:, first:], _states(trainee, bare_changed)[:, first:]
         )

@@ -30,7 +30,7 @@ FILES = ("state.json", "tensors.safetensors")
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run is. `step`: steps consumed (data position); `updates`: those that were applied."""
+    """Where a run is. `step`: steps consumed (data position); `updates`: those applied."""
 
     step: int = 0
     updates: int = 0
@@ -100,10 +100,12 @@ def _check_space(run: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def complete(folder: Path) -> str | None:
     """None for a complete checkpoint, else the reason why it is none."""
-    manifest = folder / "manifest.json"
-    if not manifest.is_file():
+    if not (folder / "manifest.json").is_file():
         return "manifest.json is missing"
-    for name, entry in writers.read_json(manifest).items():
+    manifest = _read_manifest(folder / "manifest.json")
+    if manifest is None:
+        return "manifest.json is not a manifest of ours (cut off?)"
+    for name, entry in manifest.items():
         file = folder / name
         if not file.is_file():
             return f"{name} is missing"
@@ -112,6 +114,18 @@ def complete(folder: Path) -> str | None:
         if writers.sha256_file(file) != entry["sha256"]:
             return f"{name} differs from its manifest"
     return None
+
+
+def _read_manifest(path: Path) -> dict[str, dict[str, Any]] | None:
+    """The manifest, or None when it is cut off, empty or does not name exactly FILES."""
+    try:
+        manifest = writers.read_json(path)
+    except ValueError:  # JSONDecodeError and UnicodeDecodeError
+        return None
+    if not isinstance(manifest, dict) or sorted(manifest) != sorted(FILES):
+        return None
+    fits = all(isinstance(e, dict) and e.keys() == {"size", "sha256"} for e in manifest.values())
+    return manifest if fits else None
 
 
 def steps(run: Path) -> list[int]:
@@ -127,7 +141,7 @@ def newest(run: Path) -> tuple[Path | None, list[str]]:
 
     Raises InputError when checkpoints exist but none is complete: no silent restart.
     """
-    notes = []
+    notes: list[str] = []
     for step in reversed(steps(run)):
         reason = complete(directory(run, step))
         if reason is None:
@@ -145,13 +159,15 @@ def newest(run: Path) -> tuple[Path | None, list[str]]:
     return None, []
 
 
-def load(
-    folder: Path, *, identity: str, parameters: Sequence[str]
-) -> Loaded:
+def load(folder: Path, *, identity: str, parameters: Sequence[str]) -> Loaded:
     """What a complete checkpoint holds; nothing is restored yet.
 
-    Raises InputError when it belongs to another train identity or to other parameters.
+    Raises InputError when it is incomplete or belongs to another train identity or to other
+    parameters.
     """
+    reason = complete(folder)
+    if reason is not None:
+        raise InputError(Finding("broken-checkpoint", reason, file=str(folder)))
     state = writers.read_json(folder / "state.json")
     tensors = load_file(folder / "tensors.safetensors")
     saved = sorted(name[8:] for name in tensors if name.startswith("adapter."))
@@ -166,9 +182,13 @@ def load(
     )
 
 
-def prune(run: Path, *, keep_last: int, best_step: int | None) -> None:
-    """Keep the newest `keep_last` checkpoints and the best one."""
-    kept = {*steps(run)[-keep_last:], best_step}
+def prune(run: Path, *, keep_last: int, best_step: int | None, written: int) -> None:
+    """Keep the newest `keep_last` checkpoints up to step `written`, and the best one.
+
+    A folder beyond `written`, the step just saved, is a broken one that the resume passed over:
+    counted among the newest, it would push out the only good one.
+    """
+    kept = {*[step for step in steps(run) if step <= written][-keep_last:], best_step}
     for step in steps(run):
         if step not in kept:
             shutil.rmtree(directory(run, step))

@@ -1,5 +1,6 @@
 """The gradient-norm guard: a few non-finite steps are skipped and named, more stop the run."""
 
+import math
 from collections.abc import Sequence
 
 from hashtune.errors import Finding, InputError
@@ -21,5 +22,18 @@ def check_skips(skipped: Sequence[int], *, allowed: int, example_ids: Sequence[s
                 f"last one saw the examples {', '.join(example_ids)}",
                 field="optim.lr",
                 fix="lower optim.lr, or look at these examples; `hashtune inspect --id ID`",
+            )
+        )
+
+
+def check_eval_loss(loss: float, *, step: int) -> None:
+    """Raise InputError for a held-out loss that is not finite: it cannot rank checkpoints."""
+    if not math.isfinite(loss):
+        raise InputError(
+            Finding(
+                "non-finite",
+                f"the eval loss after step {step} is {loss}",
+                field="optim.lr",
+                fix="lower optim.lr, or look at the eval data",
             )
         )

@@ -19,7 +19,7 @@ from hashtune.spec.schema import Batch, Checkpoint, Optim, Schedule
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
-from hashtune.training.guard import check_skips
+from hashtune.training.guard import check_eval_loss, check_skips
 from hashtune.training.model import Trainee
 from hashtune.training.optimizers import build_optimizer, optimizer_tensors, restore_optimizer
 from hashtune.training.schedules import lr_at
@@ -157,11 +157,10 @@ class Loop:
         if not self.plan.eval_rows:
             return
         started = time.monotonic()
-        result = evaluate_loss(
-            self.trainee, self.plan.eval_rows, micro=self.settings.batch.micro
-        )
+        result = evaluate_loss(self.trainee, self.plan.eval_rows, micro=self.settings.batch.micro)
         self.meter.eval_seconds += time.monotonic() - started
         step = self.progress.step
+        check_eval_loss(result.loss, step=step)
         point = {"step": step, "eval/loss": result.loss, "eval/accuracy": result.accuracy}
         self.progress.points.append(point)
         curves.log(point)
@@ -186,6 +185,7 @@ class Loop:
             self.settings.run,
             keep_last=self.settings.checkpoint.keep_last,
             best_step=self.progress.best_step,
+            written=self.progress.step,
         )
 
     def _load(self, folder: Path) -> checkpoints.Loaded:

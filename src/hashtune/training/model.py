@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -36,13 +37,15 @@ def quantization_config(quantization: Quantization, precision: str) -> object | 
     from transformers import BitsAndBytesConfig
 
     if quantization.type == "int8":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
+        int8: object = BitsAndBytesConfig(load_in_8bit=True)
+        return int8
+    nf4: object = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=quantization.double_quant,
         bnb_4bit_compute_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
     )
+    return nf4
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,10 @@ class Trainee:
         """bf16 autocast, or nothing for fp32."""
         if self.precision == "fp32":
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        bf16: AbstractContextManager[object] = torch.autocast(
+            self.device.type, dtype=torch.bfloat16
+        )
+        return bf16
 
     def hidden(self, batch: Batch) -> Tensor:
         """Last hidden states (B, T, H) of a micro-batch."""
@@ -105,7 +111,8 @@ def build_trainee(base: Any, method: Method, *, precision: str, seed: int) -> Tr
             )
         )
     targets = method.targets if isinstance(method.targets, str) else list(method.targets)
-    check_targets([name for name, _ in base.named_modules()], targets)
+    linear = [name for name, module in base.named_modules() if isinstance(module, nn.Linear)]
+    check_targets(linear, targets)
     if getattr(base, "is_quantized", False):
         base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
     seed_all(seed)
@@ -116,7 +123,9 @@ def build_trainee(base: Any, method: Method, *, precision: str, seed: int) -> Tr
         target_modules=targets,
         task_type="CAUSAL_LM",
     )
-    peft = get_peft_model(base, config, autocast_adapter_dtype=True)
+    with warnings.catch_warnings():  # peft 0.21 asks transformers 5.24 by an old name
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
+        peft = get_peft_model(base, config, autocast_adapter_dtype=True)
     peft.train()
     trainable = {n: p for n, p in sorted(peft.named_parameters()) if p.requires_grad}
     for parameter in trainable.values():

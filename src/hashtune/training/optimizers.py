@@ -8,9 +8,7 @@ from torch import Tensor, nn
 from hashtune.spec.schema import Optim
 
 
-def build_optimizer(
-    parameters: Mapping[str, nn.Parameter], optim: Optim
-) -> torch.optim.Optimizer:
+def build_optimizer(parameters: Mapping[str, nn.Parameter], optim: Optim) -> torch.optim.Optimizer:
     """The optimizer named in the spec.
 
     Args:

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hashtune.errors import Stopped
+from hashtune.training.signals import StopRequest
 from hashtune.writers import canonical_json, sha256_bytes
 
 RESULT = "result"
+POLL_SECONDS = 0.2
 
 
 def train_identity(parts: Mapping[str, Any]) -> str:
@@ -33,18 +36,24 @@ class Lock:
 
 
 @contextmanager
-def exclusive(run: Path) -> Iterator[Lock]:
+def exclusive(run: Path, stop: StopRequest) -> Iterator[Lock]:
     """One trainer per identity: take the run's lock, wait while another process holds it.
 
-    The kernel releases the lock when its holder dies, however it dies.
+    The kernel releases the lock when its holder dies, however it dies. Polls, because a blocking
+    flock is taken up again after a signal: a waiting trainer could not be stopped. Raises Stopped
+    when `stop` is set while it waits.
     """
     run.mkdir(parents=True, exist_ok=True)
     with (run / "lock").open("a+", encoding="utf-8") as handle:
         waited = not _try_lock(handle.fileno())
         if waited:
             handle.seek(0)
-            print(f"  another trainer holds this run ({handle.read().strip()}); waiting", flush=True)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            holder = handle.read().strip()
+            print(f"  another trainer holds this run ({holder}); waiting", flush=True)
+            while not _try_lock(handle.fileno()):
+                if stop:
+                    raise Stopped(f"{stop.signal} while another trainer held this run")
+                time.sleep(POLL_SECONDS)
         handle.seek(0)
         handle.truncate()
         json.dump({"pid": os.getpid(), "host": os.uname().nodename, "start": time.time()}, handle)
@@ -77,8 +86,9 @@ def finish(run: Path, outputs: Mapping[str, Path]) -> None:
         else:
             shutil.copy2(path, target)
     temporary.replace(result)
-    for folder in run.glob("step-*"):
-        shutil.rmtree(folder)
+    for pattern in ("step-*", ".step-*.tmp"):  # the latter: a kill -9 in the middle of a write
+        for folder in run.glob(pattern):
+            shutil.rmtree(folder)
 
 
 def take_result(run: Path, outputs: Mapping[str, Path]) -> bool:

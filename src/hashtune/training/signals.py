@@ -31,7 +31,22 @@ class StopRequest:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.signal = signal.Signals(number).name
-        print(f"\n  {self.signal}: finishing this step, then a checkpoint", flush=True)
+        _tell(f"\n  {self.signal}: finishing this step, then a checkpoint\n")
 
     def __bool__(self) -> bool:
         return self.signal is not None
+
+
+def _tell(text: str) -> None:
+    """Write to standard output without Python's buffer, which a handler may find half-way.
+
+    When whoever read our output is gone as well (`dvc repro | tee log`), every later line goes
+    nowhere: a broken pipe must not stand between this step and its checkpoint.
+    """
+    try:
+        os.write(1, text.encode())
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)

@@ -48,9 +48,10 @@ def train_step(
 
     The loss is the sum over all micro-batches divided by the trained tokens of the whole step, so
     the split into micro-batches changes nothing but the order of sums. A non-finite loss or
-    gradient norm leaves parameters and optimizer untouched.
+    gradient norm leaves parameters and optimizer untouched, and so does a step with nothing to learn.
     """
-    total = targets(rows)
+    trained = targets(rows)
+    total = max(1, trained)
     loss = entropy = 0.0
     correct = tokens = 0
     for group in micro_batches(rows, micro):
@@ -59,19 +60,19 @@ def train_step(
             sums = token_losses(
                 trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
             )
-        (sums.loss / total).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        (sums.loss / total).backward()
         loss += float(sums.loss.detach()) / total
         entropy += sums.entropy / total
         correct += sums.correct
         tokens += batch.tokens
     norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), grad_clip))
-    applied = math.isfinite(norm) and math.isfinite(loss)
+    applied = trained > 0 and math.isfinite(norm) and math.isfinite(loss)
     if applied:
         for group_settings in optimizer.param_groups:
             group_settings["lr"] = lr
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return StepResult(loss, entropy, correct / total, norm, total, tokens, applied)
+    return StepResult(loss, entropy, correct / total, norm, trained, tokens, applied)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,136 @@
+"""Toy tokenizers whose ids a reader can compute, and small invented templates."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+CHATML = (
+    "{% for m in messages %}{{ '<|start|>' + m.role + '\n' + m.content + '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
+)
+PLAIN = (
+    "{{ bos_token }}{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+# Reasoning in the last turn only: history prints the bare answer.
+THINKER = (
+    "{% for m in messages %}{{ '<|start|>' + m.role + '\n' }}"
+    "{% if m.role == 'assistant' and loop.last and not quick %}"
+    "{{ '<think>\n' + (m.reasoning_content or '') + '\n</think>\n' }}{% endif %}"
+    "{{ m.content + '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
+)
+# The prompt opens a block that a stored answer does not have; `enable_thinking: false` cures it.
+OPENER = (
+    "{% for m in messages %}{{ '<|start|>' + m.role + '\n' + m.content + '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}"
+    "{% if enable_thinking is not defined or enable_thinking %}{{ '<think>\n' }}{% endif %}"
+    "{% endif %}"
+)
+# The next role's header ends a turn.
+HEADERS = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>' }}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}"
+    "{{ '{' + c.function.name + c.function.arguments|tojson + '}' }}{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+TOOLS = (
+    "{% for m in messages %}{{ '<|start|>' + m.role + '\n' + m.content }}"
+    "{% for c in m.tool_calls or [] %}"
+    "{{ '<call>' + c.function.name + ' ' + c.function.arguments|tojson + '</call>' }}{% endfor %}"
+    "{{ '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
+)
+SPECIAL = ("<s>", "<|start|>", "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "</s>")
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer() -> Callable[..., Any]:
+    """Make a byte-level tokenizer: one id a byte, plus control tokens and merges as asked.
+
+    Ids 0 to 255 are the bytes in the order of their byte-level letters; then the merges; then the
+    control tokens. `trim`: offsets leave out leading blanks, as some tokenizers' do.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    def make(
+        *,
+        special: Sequence[str] = SPECIAL,
+        ordinary: Sequence[str] = ("<think>", "</think>"),
+        merges: Sequence[tuple[str, str]] = (),
+        split: bool = True,
+        trim: bool = False,
+        bos: str | None = "<s>",
+        eos: str | None = "</s>",
+    ) -> Any:
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        words = [*letters, *(left + right for left, right in merges)]
+        model = models.BPE({word: index for index, word in enumerate(words)}, list(merges))
+        backend = Tokenizer(model)
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split)
+        backend.decoder = decoders.ByteLevel()
+        backend.post_processor = processors.ByteLevel(trim_offsets=trim)
+        backend.add_special_tokens([AddedToken(t, normalized=False) for t in special])
+        backend.add_tokens([AddedToken(t, normalized=False, special=False) for t in ordinary])
+        return PreTrainedTokenizerFast(
+            tokenizer_object=backend, bos_token=bos, eos_token=eos, pad_token=eos
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_template(byte_tokenizer: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a Template of a source text, by default with the byte tokenizer."""
+    from hashtune.chat.template import Template
+
+    def make(text: str, *, tokenizer: Any = None, stored: bool = False, **kwargs: Any) -> Template:
+        return Template(tokenizer or byte_tokenizer(), text, kwargs, "2024-07-26", stored)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def sources() -> dict[str, str]:
+    """The invented templates by name."""
+    names = ("CHATML", "PLAIN", "THINKER", "OPENER", "HEADERS", "TOOLS")
+    return {name.lower(): globals()[name] for name in names}
+
+
+@pytest.fixture(scope="session")
+def stops_of() -> Callable[..., Any]:
+    """The stop set of a template."""
+    from hashtune.chat.stops import stop_sequences
+
+    return lambda template, *declared: stop_sequences(template, eos_ids=[], declared=declared)
+
+
+def _talk(*contents: str) -> list[dict[str, Any]]:
+    roles = ("user", "assistant")
+    return [{"role": roles[i % 2], "content": text} for i, text in enumerate(contents)]
+
+
+@pytest.fixture(scope="session")
+def talk() -> Callable[..., list[dict[str, Any]]]:
+    """Messages that alternate user, assistant, user, ..."""
+    return _talk
+
+
+@pytest.fixture(scope="session")
+def tokenized(stops_of: Callable[..., Any]) -> Callable[..., Any]:
+    """Tokenize messages as line 3 of source "triage"."""
+    from hashtune.chat.examples import tokenize_conversation
+    from hashtune.records import Conversation
+
+    def run(template: Any, messages: list[Any], *declared: str, **policies: Any) -> Any:
+        chosen = {"loss_on": "assistant", "unstable": "error", "mismatch": "error", **policies}
+        conversation = Conversation("c", "triage", messages, 3)
+        stops = stops_of(template, *declared)
+        return tokenize_conversation(conversation, template, stops, **chosen)
+
+    return run

@@ -1,0 +1,271 @@
+"""Conversations become examples: exact masks, straddling, contents, policies, over-length."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hashtune.chat.examples import Tokenized, fit, label_tokens
+from hashtune.errors import Finding, InputError
+from hashtune.records import Dropped, Example
+
+MERGES = (("Ċ", "Ċ"), ("o", "k"), ("Ġ", "ok"))
+
+
+def refused(call: Callable[[], Any]) -> list[Finding]:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert {(f.file, f.line) for f in caught.value.findings} == {("triage", 3)}
+    return caught.value.findings
+
+
+def trained_text(template: Any, example: Example) -> str:
+    ids = [label for label in example.labels if label != -100]
+    return str(template.tokenizer.decode(ids))
+
+
+def test_mask_of_the_smallest_chat(
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+) -> None:
+    """<s> <|user|> h i <|end|> <|assistant|> y o <|end|>: the last three are trained."""
+    template = make_template(sources["plain"])
+    (example,) = tokenized(template, talk("hi", "yo")).examples
+    assert (example.id, example.conversation_id, example.source) == ("c", "c", "triage")
+    assert [label != -100 for label in example.labels] == [False] * 6 + [True] * 3
+    assert example.labels[6:] == example.input_ids[6:]
+    assert example.straddling == 0
+    assert example.input_ids[:6] == template.prompt_ids(talk("hi"))
+
+
+def test_words_without_a_lossless_decoder(
+    make_template: Callable[..., Any],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {word: i for i, word in enumerate(["?", "user", "bot", "red", "fruit", "cherry"])}
+    backend = Tokenizer(models.WordLevel(words, unk_token="?"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(["<e>"])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="?", eos_token="<e>")
+    text = (
+        "{% for m in messages %}{{ 'bot ' if m.role == 'assistant' else 'user ' }}"
+        "{{ m.content + '<e> ' }}{% endfor %}{% if add_generation_prompt %}{{ 'bot ' }}{% endif %}"
+    )
+    template = make_template(text, tokenizer=tokenizer)
+    (example,) = tokenized(template, talk("red fruit", "cherry red")).examples
+    assert example.input_ids == [1, 3, 4, 6, 2, 5, 3, 6]
+    assert example.labels == [-100, -100, -100, -100, -100, 5, 3, 6]
+    found = refused(lambda: tokenized(template, talk("red fruit", "apple")))
+    assert "the trained ids decode to '? <e>', the text is 'apple<e>'" in found[0].message
+
+
+def test_header_that_merges_alone_but_not_before_text(
+    byte_tokenizer: Callable[..., Any],
+    make_template: Callable[..., Any],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+) -> None:
+    """The prompt ends in one token \\n\\n, the whole in two: comparing ids trains the header."""
+    text = (
+        "{% for m in messages %}{{ '<|' + m.role + '|>\n\n' + m.content + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>\n\n' }}{% endif %}"
+    )
+    template = make_template(text, tokenizer=byte_tokenizer(merges=MERGES))
+    (example,) = tokenized(template, talk("hi", "yo")).examples
+    prompt = template.prompt_ids(talk("hi"))
+    assert prompt != example.input_ids[: len(prompt)]
+    assert trained_text(template, example) == "yo<|end|>"
+    assert example.straddling == 0
+
+
+def test_token_across_the_boundary_is_counted_and_not_trained(
+    byte_tokenizer: Callable[..., Any],
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+) -> None:
+    merging = byte_tokenizer(merges=MERGES, split=False)
+    template = make_template(sources["chatml"], tokenizer=merging)
+    (example,) = tokenized(template, talk("hi", "\nyo", "more", "yo")).examples
+    assert example.straddling == 1
+    assert trained_text(template, example) == "yo<|end|>yo<|end|>"
+
+
+@pytest.mark.parametrize("trim", [False, True])
+def test_prompt_that_ends_in_a_blank(
+    byte_tokenizer: Callable[..., Any],
+    make_template: Callable[..., Any],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+    *,
+    trim: bool,
+) -> None:
+    """The first word of the answer holds the blank of the prompt: not trained, and counted."""
+    text = (
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    )
+    template = make_template(text, tokenizer=byte_tokenizer(merges=MERGES, trim=trim))
+    (example,) = tokenized(template, talk("hi", "ok then")).examples
+    assert trained_text(template, example) == " then<|end|>"
+    assert example.straddling == 1
+    (finding,) = refused(lambda: tokenized(template, talk("hi", "ok")))
+    assert finding.message.startswith("no token of the answer is trained")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "offsets", "spans", "expected", "straddling"),
+    [
+        ("abc", [(0, 2), (2, 4), (4, 6)], [(2, 4)], [-100, 11, -100], 0),
+        ("abc", [(0, 3), (3, 4), (4, 6)], [(2, 4)], [-100, 11, -100], 1),
+        ("abc", [(0, 2), (2, 5), (5, 6)], [(2, 4)], [-100, -100, -100], 0),
+        # offsets without the blank: the piece " b" holds it, "b" does not
+        ("aĠc", [(0, 1), (3, 4), (4, 6)], [(3, 4)], [-100, -100, -100], 1),
+        ("a▁c", [(0, 1), (2, 4), (4, 6)], [(1, 4)], [-100, 11, -100], 0),
+        ("abc", [(0, 1), (3, 4), (4, 6)], [(3, 4)], [-100, 11, -100], 0),
+        ("abc", [(0, 2), (2, 3), (2, 3)], [(2, 3)], [-100, 11, 12], 0),  # bytes of a character
+        ("abc", [(0, 2), (2, 4), (4, 6)], [(0, 2), (4, 6)], [10, -100, 12], 0),
+        ("abc", [(0, 2), (2, 2), (2, 4)], [(2, 4)], [-100, 11, 12], 0),
+    ],
+)
+def test_label_tokens(
+    pieces: str, offsets: list[Any], spans: list[Any], expected: list[int], straddling: int
+) -> None:
+    assert label_tokens([10, 11, 12], pieces, offsets, spans) == (expected, straddling)
+
+
+contents = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n ok<|end>é字🙂"), min_size=1
+).filter(lambda text: text.strip() and "<|" not in text and "</s>" not in text)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    pairs=st.lists(st.tuples(contents, contents), min_size=1, max_size=4),
+    masked=st.sets(st.integers(0, 3)),
+    split=st.booleans(),
+)
+def test_trained_ids_of_a_turn_decode_to_content_and_stop(
+    byte_tokenizer: Callable[..., Any],
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    tokenized: Callable[..., Tokenized],
+    *,
+    pairs: list[tuple[str, str]],
+    masked: set[int],
+    split: bool,
+) -> None:
+    tokenizer = byte_tokenizer(merges=MERGES, split=split)
+    template = make_template(sources["plain"], tokenizer=tokenizer)
+    messages: list[Any] = []
+    for number, (question, answer) in enumerate(pairs):
+        reply = {"role": "assistant", "content": answer, "train": number not in masked}
+        messages += [{"role": "user", "content": question}, reply]
+    trained = [answer for number, (_, answer) in enumerate(pairs) if number not in masked]
+    if not trained:
+        found = refused(lambda: tokenized(template, messages))
+        assert [finding.rule for finding in found] == ["nothing-to-learn"]
+        return
+    (example,) = tokenized(template, messages).examples
+    assert trained_text(template, example) == "".join(f"{text}<|end|>" for text in trained)
+    assert example.input_ids == template.encode(template.render(messages))
+
+
+def test_one_example_per_turn(
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+) -> None:
+    template = make_template(sources["thinker"])
+    messages = talk("red?", "cherry", "green?", "lime")
+    done = tokenized(template, messages, unstable="split")
+    assert [example.id for example in done.examples] == ["c.1", "c.3"]
+    assert [example.conversation_id for example in done.examples] == ["c", "c"]
+    assert done.turns == 2
+    first, second = done.examples
+    assert first.input_ids == template.encode(template.render(messages[:2]))
+    assert trained_text(template, second) == "<think>\n\n</think>\nlime<|end|>"
+    assert second.input_ids[: len(template.prompt_ids(messages[:3]))] == template.prompt_ids(
+        messages[:3]
+    )
+
+
+def test_prompted_and_appended_examples_are_proven_too(
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+) -> None:
+    opener = make_template(sources["opener"])
+    messages = talk("hi", "<think>add</think>4")
+    (example,) = tokenized(opener, messages, mismatch="as_prompted").examples
+    assert trained_text(opener, example) == "add</think>4<|end|>"
+    assert example.input_ids == [
+        *opener.prompt_ids(messages[:1]),
+        *opener.encode("add</think>4<|end|>"),
+    ]
+    headers = make_template(sources["headers"])
+    (example,) = tokenized(headers, talk("hi", "yo"), "<|user|>").examples
+    assert trained_text(headers, example) == "yo<|user|>"
+
+
+def test_arguments_as_text_and_object_give_the_same_ids(
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+) -> None:
+    template, ids = make_template(sources["tools"]), []
+    for arguments in ('{"city": "Oslo"}', {"city": "Oslo"}):
+        call = {"function": {"name": "weather", "arguments": arguments}}
+        messages = [*talk("hi"), {"role": "assistant", "content": None, "tool_calls": [call]}]
+        (example,) = tokenized(template, messages).examples
+        ids.append(example.input_ids)
+        assert trained_text(template, example) == '<call>weather {"city": "Oslo"}</call><|end|>'
+    assert ids[0] == ids[1]
+
+
+def test_structure_is_refused_before_rendering(
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+) -> None:
+    found = refused(lambda: tokenized(make_template(sources["plain"]), talk("hi", "yo", "and?")))
+    assert [str(finding) for finding in found] == [
+        "triage:3: messages[2]: nothing to learn after messages[1] [trailing]"
+    ]
+
+
+def examples(*lengths: int) -> list[Example]:
+    return [
+        Example(f"e{n}", f"e{n}", "triage", [5] * n, [-100] * (n - 3) + [5] * 3) for n in lengths
+    ]
+
+
+def test_over_length_is_dropped_whole_with_a_ledger_line() -> None:
+    lines = {"e13": 1, "e10": 2}
+    kept, dropped = fit(examples(13, 10), max_seq_len=10, over_length="drop", lines=lines)
+    assert [example.id for example in kept] == ["e10"]
+    detail = (
+        "13 tokens exceed 10: 0 of 3 trained tokens would be left (prompt alone is 10), "
+        "and the end marker lost"
+    )
+    assert dropped == [Dropped("e13", "triage", 1, "over_length", detail)]
+
+
+def test_over_length_as_an_error_lists_all() -> None:
+    lines = {"e13": 1, "e10": 2, "e12": 3}
+    with pytest.raises(InputError) as caught:
+        fit(examples(13, 10, 12), max_seq_len=10, over_length="error", lines=lines)
+    assert [(f.file, f.line) for f in caught.value.findings] == [("triage", 1), ("triage", 3)]

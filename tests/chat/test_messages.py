@@ -1,0 +1,108 @@
+"""Structure is checked before rendering: each broken kind gives its field path and rule."""
+
+from typing import Any
+
+import pytest
+
+from hashtune.chat.messages import check_messages, normalise, parse_arguments, trained_turns
+from hashtune.errors import InputError
+
+USER = {"role": "user", "content": "hi"}
+ANSWER = {"role": "assistant", "content": "yo"}
+
+
+def calling(arguments: Any, content: str | None = None) -> dict[str, Any]:
+    call = {"type": "function", "function": {"name": "weather", "arguments": arguments}}
+    return {"role": "assistant", "content": content, "tool_calls": [call]}
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([USER, ANSWER], []),
+        ([], [("messages", "no-messages")]),
+        ([USER], [("messages", "no-answer")]),
+        ([USER, ANSWER, USER], [("messages[2]", "trailing")]),
+        ([ANSWER], [("messages[0].role", "no-prompt")]),
+        ([USER, ANSWER, ANSWER], [("messages[2].role", "consecutive-assistant")]),
+        ([USER, {"role": "assistant", "content": None}], [("messages[1].content", "null-content")]),
+        ([USER, {"role": "assistant"}], [("messages[1].content", "null-content")]),
+        (
+            [USER, {"role": "assistant", "content": " \n"}],
+            [("messages[1].content", "blank-content")],
+        ),
+        (
+            [USER, {"role": "assistant", "content": ["a"]}],
+            [("messages[1].content", "content-type")],
+        ),
+        ([{"role": None, "content": "a"}, ANSWER], [("messages[0].role", "role")]),
+        ([USER, calling({})], []),
+        ([USER, calling("null")], []),
+        (
+            [USER, calling("[1]")],
+            [("messages[1].tool_calls[0].function.arguments", "tool-arguments")],
+        ),
+        (
+            [USER, calling("{bad")],
+            [("messages[1].tool_calls[0].function.arguments", "tool-arguments")],
+        ),
+        (
+            [USER, {"role": "assistant", "content": "a", "tool_calls": [{"function": {}}]}],
+            [("messages[1].tool_calls[0].function.name", "tool-calls")],
+        ),
+        ([USER, {**ANSWER, "tool_calls": "x"}], [("messages[1].tool_calls", "tool-calls")]),
+        ([USER, {**ANSWER, "train": "no"}], [("messages[1].train", "train")]),
+        ([USER, {**ANSWER, "weight": 0.5}], [("messages[1].weight", "weight")]),
+        (
+            [USER, {**ANSWER, "reasoning_content": 3}],
+            [("messages[1].reasoning_content", "content-type")],
+        ),
+    ],
+)
+def test_each_broken_structure_is_named(messages: list[Any], expected: list[Any]) -> None:
+    assert [(field, rule) for field, rule, _ in check_messages(messages)] == expected
+
+
+def test_all_findings_at_once_with_their_words() -> None:
+    messages = [USER, {"role": "assistant", "content": None}, ANSWER, USER]
+    assert check_messages(messages) == [
+        ("messages[1].content", "null-content", "null and no tool_calls"),
+        ("messages[2].role", "consecutive-assistant", "role 'assistant' follows 'assistant'"),
+        ("messages[3]", "trailing", "nothing to learn after messages[2]"),
+    ]
+
+
+@pytest.mark.parametrize("arguments", ['{"city": "Oslo"}', {"city": "Oslo"}])
+def test_arguments_as_text_and_object_become_one_form(arguments: Any) -> None:
+    assert normalise([calling(arguments)]) == [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {"type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
+            ],
+        }
+    ]
+
+
+def test_arguments_null_and_empty_mean_none() -> None:
+    assert [parse_arguments(value) for value in ("null", "", None, {})] == [{}, {}, {}, {}]
+
+
+def test_normalise_refuses_bad_arguments_by_path() -> None:
+    with pytest.raises(InputError, match=r"messages\[0\].tool_calls\[0\].function.arguments"):
+        normalise([calling("{bad")])
+
+
+def test_normalise_drops_own_fields_and_nulls_and_keeps_the_input() -> None:
+    message = {**ANSWER, "train": False, "weight": 0, "name": None}
+    assert normalise([message]) == [ANSWER]
+    assert message["train"] is False
+
+
+def test_trained_turns() -> None:
+    talk = [USER, ANSWER, USER, {**ANSWER, "train": False}, USER, ANSWER, USER]
+    assert trained_turns(talk, "assistant") == [1, 5]
+    assert trained_turns(talk, "last_assistant") == [5]
+    assert trained_turns(talk[:4], "last_assistant") == []
+    assert trained_turns([USER, {**ANSWER, "weight": 0}, USER, ANSWER], "assistant") == [3]

@@ -1,0 +1,54 @@
+"""The report of a split: rows in = kept + dropped, lengths, samples."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hashtune.chat.summary import lengths, summarise
+from hashtune.records import Dropped, Example
+
+
+def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
+    tokenizer = byte_tokenizer()
+    ids = tokenizer("hi yo</s>", add_special_tokens=False)["input_ids"]
+    kept = Example("a", "a", "s", ids, [-100] * 3 + ids[3:], straddling=1)
+    long = Example("b", "b", "s", [1] * 20, [-100, 1, -100, 1] * 5)
+    dropped = [Dropped("b", "s", 2, "over_length")]
+    report = summarise(
+        [kept],
+        dropped,
+        every=[kept, long],
+        conversations=2,
+        turns=11,
+        altered=0,
+        tokenizer=tokenizer,
+    )
+    assert report == {
+        "conversations": 2,
+        "rows_in": 2,
+        "kept": 1,
+        "dropped": {"over_length": 1},
+        "turns": 11,
+        "turns_trained": 11,
+        "tokens": 6,
+        "tokens_lost": 20,
+        "trained_tokens": 3,
+        "trained_share": 0.5,
+        "straddling_rows": 1,
+        "altered_conversations": 0,
+        "lengths": {"p50": 6, "p90": 20, "p99": 20, "max": 20},
+        "samples": [{"id": "a", "first": ["y", "o", "</s>"], "last": "</s>"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], {}),
+        ([7], {"p50": 7, "p90": 7, "p99": 7, "max": 7}),
+        (list(range(1, 101)), {"p50": 50, "p90": 90, "p99": 99, "max": 100}),
+    ],
+)
+def test_nearest_rank(values: list[int], expected: dict[str, int]) -> None:
+    assert lengths(values) == expected

@@ -1,0 +1,131 @@
+"""Decisions: dominant bucket, changes with their savings, time and money, the refusal's words."""
+
+from dataclasses import replace
+
+import pytest
+
+from hashtune.errors import InputError
+from hashtune.memory.activations import estimate
+from hashtune.memory.closed_form import Workload
+from hashtune.memory.decisions import decide, duration
+from hashtune.memory.report import describe, lines, refuse
+from hashtune.memory.shapes import read_shape
+
+SHAPE = read_shape(
+    {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+    }
+)
+WORK = Workload(
+    shape=SHAPE,
+    quantization="none",
+    double_quant=True,
+    precision="bf16",
+    optimizer="adamw",
+    r=16,
+    targets="all-linear",
+    dropout=True,
+    micro=4,
+    longest_row=512,
+    trained=200,
+    masked=True,
+    loss_chunk=512,
+    device="cuda",
+    overhead_bytes=1_500_000_000,
+)
+NEEDED = sum(estimate(WORK).values())
+
+
+def test_fits_to_the_byte() -> None:
+    assert decide(WORK, available=NEEDED).fits
+    assert not decide(WORK, available=NEEDED - 1).fits
+
+
+def test_changes_and_their_savings() -> None:
+    one = replace(WORK, micro=1)
+    decision = decide(one, available=sum(estimate(one).values()) - 5_000_000_000)
+    assert decision.dominant == "weights"
+    settings = [change.setting for change in decision.changes]
+    assert settings[0] == "quantization=nf4"
+    assert set(settings) == {
+        "quantization=nf4",
+        "data.max_seq_len=256",
+        "method.r=8",
+        "method.dropout=0.0",
+    }
+    savings = [change.saves for change in decision.changes]
+    assert savings == sorted(savings, reverse=True)
+    assert min(savings) > 0
+    assert decision.changes[0].enough
+    assert decision.together < decision.needed - savings[0]
+
+
+def test_a_saving_counts_every_bucket() -> None:
+    decision = decide(WORK, available=NEEDED)
+    halved = {change.setting: change.saves for change in decision.changes}["batch.micro=2"]
+    assert halved == NEEDED - sum(estimate(replace(WORK, micro=2)).values())
+
+
+def test_what_cannot_be_made_smaller_is_not_offered() -> None:
+    small = replace(WORK, quantization="nf4", micro=1, r=1, dropout=False, longest_row=1, trained=1)
+    assert decide(small, available=10**12).changes == []
+
+
+def test_refusal_names_bucket_needed_available_and_changes() -> None:
+    decision = decide(WORK, available=16_000_000_000)
+    with pytest.raises(InputError) as caught:
+        refuse(decision, hardware="card16")
+    text = str(caught.value)
+    assert f"needs {NEEDED / 1e9:.2f} GB and card16 has 16.00 GB" in text
+    assert "the largest part is activations" in text or "the largest part is weights" in text
+    assert "batch.micro=2 saves" in text
+    assert "quantization=nf4 saves" in text
+    refuse(decide(WORK, available=NEEDED), hardware="card")
+
+
+def test_refusal_when_nothing_alone_or_together_is_enough() -> None:
+    with pytest.raises(InputError, match=r"together need .* still too much: a smaller base"):
+        refuse(decide(WORK, available=1_000_000_000), hardware="watch")
+
+
+def test_time_and_cost() -> None:
+    took = duration(
+        replace(WORK, targets=("q_proj",), r=1),
+        tokens=3_600_000,
+        context=0.0,
+        peak_tflops=100.0,
+        expected_utilisation=0.5,
+        price_per_hour=3.0,
+    )
+    each = 4 * 8_030_261_248 + 6 * 32 * 8192
+    assert took.flops == 3_600_000 * each
+    assert took.tokens_per_second == pytest.approx(50e12 / each)
+    assert took.hours == pytest.approx(1000 * each / 50e12)
+    assert took.cost == pytest.approx(3.0 * took.hours)
+
+
+def test_report_is_plain_and_complete() -> None:
+    took = duration(
+        WORK,
+        tokens=1000,
+        context=100.0,
+        peak_tflops=100.0,
+        expected_utilisation=0.5,
+        price_per_hour=3.0,
+    )
+    decision = decide(WORK, available=80_000_000_000)
+    report = describe(WORK, decision, took, currency="USD")
+    assert report == describe(WORK, decision, took, currency="USD")
+    assert report["fits"] is True
+    assert sum(report["buckets_bytes"].values()) == NEEDED
+    assert report["allocated_gb"] == round((NEEDED - 1_500_000_000) / 1e9, 3)
+    assert report["model"]["trainable"] == 41_943_040
+    assert report["model"]["trainable_share"] == 0.00522312
+    assert report["unchunked_logits_gb"] == {"fp32": 1.051, "bf16": 0.525}
+    assert lines(report)["needed"] == f"{NEEDED / 1e9:.3f} of 80.000 GB"

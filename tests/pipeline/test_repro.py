@@ -1,0 +1,95 @@
+"""`dvc repro`: every stage runs once, nothing twice, and train gives the same bits again."""
+
+import shutil
+import signal
+import subprocess
+import time
+
+
+def test_every_stage_leaves_its_report(toy):
+    for stage in "spec base replay prepare tokenize pack plan train baseline evaluate".split():
+        assert toy.report(stage), stage
+    assert toy.report("gate")["verdict"] == "pass"
+    assert toy.report("release")["released"] is True
+    assert toy.report("train")["steps"] == 6
+
+
+def test_again_nothing_runs(toy):
+    output = toy.run("dvc", "repro")
+    assert toy.stages(output) == []
+    assert toy.git("status", "--porcelain") == ""
+
+
+def test_forced_train_starts_at_step_1_and_gives_the_same_bits(toy):
+    before = toy.adapter_sha256()
+    shutil.rmtree(toy.home / "store/runs")
+    output = toy.run("dvc", "repro", "-f", "-s", "train")
+    assert toy.stages(output) == ["train"]
+    assert "starting at step 1" in output
+    assert "step 1/6" in output
+    assert toy.adapter_sha256() == before
+
+
+def test_finished_run_leaves_no_resume_state(toy):
+    output = toy.run("dvc", "repro", "-f", "-s", "train")
+    assert "starting at step 1" in output  # though the store still knows this identity
+    assert not list((toy.home / "store/runs").rglob("step-*"))
+
+
+def test_killed_train_continues_to_the_same_bits(toy):
+    before = toy.adapter_sha256()
+    process = subprocess.Popen(
+        ["dvc", "repro", "-f", "-s", "train"],
+        cwd=toy.path,
+        env=toy.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "step 2/6" in line:
+            break
+    # only DVC dies: the kernel passes it on to the stage, or an orphan would train on
+    process.send_signal(signal.SIGKILL)
+    rest = process.stdout.read()
+    process.wait()
+    assert "step 6/6" not in rest, "the test was too slow to interrupt the run"
+    deadline = time.monotonic() + 30
+    while not list((toy.home / "store/runs").rglob("step-*/manifest.json")):
+        assert time.monotonic() < deadline, "no checkpoint after the kill"
+        time.sleep(0.1)
+    output = toy.run("dvc", "repro", "-f", "-s", "train")
+    assert "resuming after step" in output
+    assert toy.adapter_sha256() == before
+
+
+def test_a_checkpoint_of_another_identity_is_not_used(toy):
+    """Planted: resume state keyed by less than everything would mix two trainings."""
+    before = toy.adapter_sha256()
+    runs = toy.home / "store/runs"
+    (identity,) = (path.name for path in runs.iterdir())
+    process = subprocess.Popen(
+        ["python", "-m", "hashtune.stages.train"],
+        cwd=toy.path,
+        env={**toy.environment(), "PYTHONPATH": "src"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "step 2/6" in line:
+            process.send_signal(signal.SIGTERM)
+    assert process.wait() == 75
+    toy.run("hashtune", "compose", "experiment=toy", "optim.lr=0.01")
+    output = toy.run("dvc", "repro", "-f", "-s", "train")
+    assert "starting at step 1" in output
+    assert toy.adapter_sha256() != before
+    other = next(path for path in runs.iterdir() if path.name != identity)
+    shutil.rmtree(other)
+    (runs / identity).rename(other)  # the foreign state under the new identity's name
+    refused = toy.run("dvc", "repro", "-f", "-s", "train", code=255)
+    assert "foreign-checkpoint" in refused
+    shutil.rmtree(other)

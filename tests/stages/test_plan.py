@@ -1,0 +1,164 @@
+"""Stage plan end to end: fits, or is refused with the term to blame; no torch."""
+
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hashtune import records, writers
+from hashtune.errors import InputError
+from hashtune.packing.steps import plan_steps
+from hashtune.records import Row
+from hashtune.spec.load import read_params
+from hashtune.stages import plan
+
+REPOSITORY = Path(__file__).parents[2]
+SETTINGS: dict[str, Any] = {
+    "method.r": 16,
+    "method.dropout": 0.0,
+    "method.targets": "all-linear",
+    "quantization.type": "none",
+    "precision": "fp32",
+    "batch.micro": 2,
+    "hardware.name": "box",
+    "hardware.memory_gb": 16.0,
+    "hardware.overhead_gb": 0.5,
+    "hardware.price_per_hour": 2.0,
+}
+CONFIG = {
+    "model_type": "llama",
+    "attention_bias": False,
+    "head_dim": 64,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_attention_heads": 9,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 3,
+    "tie_word_embeddings": True,
+    "vocab_size": 49152,
+}
+FITS, REPORT = Path("build/plan/fits"), Path("reports/plan.json")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_params()
+    writers.write_json(
+        Path("build/base/manifest.json"),
+        {
+            "name": "toy",
+            "source": {"kind": "path"},
+            "files": {},
+            "config": CONFIG,
+            "template_sha256": "",
+        },
+    )
+    rows = [
+        Row(0, ["a", "b"], [60, 40], [1] * 100, [-100] * 90 + [1] * 10),
+        Row(1, ["c"], [400], [1] * 400, [-100] * 350 + [1] * 50),
+    ]
+    steps = plan_steps(rows, rows_per_step=2, epochs=3, max_steps=None, data_seed=1)
+    folder = Path("build/pack")
+    writers.write_parquet(
+        folder / "train.parquet", [asdict(row) for row in rows], records.row_schema()
+    )
+    writers.write_parquet(
+        folder / "steps.parquet", [asdict(step) for step in steps], records.step_schema()
+    )
+    return tmp_path
+
+
+def write_params(**changes: Any) -> None:
+    """params.yaml of this repository with SETTINGS and `changes` ("data.packing") put in."""
+    from omegaconf import OmegaConf
+
+    params = OmegaConf.create(read_params(REPOSITORY / "params.yaml"))
+    for key, value in (SETTINGS | changes).items():
+        OmegaConf.update(params, key, value)
+    OmegaConf.save(params, "params.yaml")
+
+
+def test_fits(checkout: Path) -> None:
+    plan.run()
+    assert FITS.read_text(encoding="utf-8") == "fits\n"
+    report = writers.read_json(REPORT)
+    assert report["fits"] is True
+    assert report["model"]["parameters"] == 134_515_008
+    assert report["buckets_bytes"]["weights"] == 4 * 134_515_008
+    assert report["micro_batch"] == {
+        "rows": 2,
+        "longest_row": 400,
+        "most_trained_in_a_row": 50,
+        "document_mask": True,
+    }
+    assert report["row"] == 1
+    assert report["tokens"] == 3 * 500
+    assert report["hours"] * 2.0 == pytest.approx(report["cost"], rel=1e-5)
+
+
+def test_too_large_is_refused_and_nothing_written(checkout: Path) -> None:
+    write_params(**{"hardware.memory_gb": 1.0})
+    with pytest.raises(InputError) as caught:
+        plan.run()
+    text = str(caught.value)
+    assert "box has 1.00 GB; the largest part is activations" in text
+    for change in ("batch.micro=1", "quantization=nf4", "precision=bf16", "data.max_seq_len=200"):
+        assert f"{change} saves" in text
+    assert not FITS.exists()
+    assert not REPORT.exists()
+
+
+def test_a_changed_price_or_machine_leaves_fits_alone(checkout: Path) -> None:
+    plan.run()
+    fits, report = FITS.read_bytes(), REPORT.read_bytes()
+    plan.run()
+    assert REPORT.read_bytes() == report
+    write_params(**{"hardware.price_per_hour": 9.0, "hardware.memory_gb": 32.0})
+    plan.run()
+    assert FITS.read_bytes() == fits
+    assert REPORT.read_bytes() != report
+
+
+def test_every_wrong_target_is_named(checkout: Path) -> None:
+    write_params(**{"method.targets": ["q_proj", "v_projj", "gate"]})
+    with pytest.raises(InputError) as caught:
+        plan.run()
+    assert [finding.field for finding in caught.value.findings] == [
+        "method.targets[1]",
+        "method.targets[2]",
+    ]
+    assert not FITS.exists()
+
+
+def test_a_model_without_a_formula_is_refused(checkout: Path) -> None:
+    path = Path("build/base/manifest.json")
+    manifest = writers.read_json(path)
+    manifest["config"]["model_type"] = "mamba"
+    writers.write_json(path, manifest)
+    with pytest.raises(InputError, match="model-type"):
+        plan.run()
+
+
+def test_a_plan_that_forgets_activations_would_pass(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the planted fault: what the refusal of 1.6 GB rests on
+    write_params(**{"hardware.memory_gb": 1.6})
+    with pytest.raises(InputError, match="does-not-fit"):
+        plan.run()
+    monkeypatch.setattr("hashtune.memory.activations.activation_bytes", lambda work: 0)
+    plan.run()
+    assert FITS.exists()
+
+
+def test_pack_and_plan_start_without_torch() -> None:
+    code = (
+        "import sys, hashtune.stages.pack, hashtune.stages.plan;"
+        "print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,283 @@
+"""The stage on files: what it writes, what it refuses, and that it writes the same bytes."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hashtune import writers
+from hashtune.errors import InputError
+from hashtune.stages import prepare
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+
+def talk(user, answer="a", **other):
+    messages = [{"role": "user", "content": user}, {"role": "assistant", "content": answer}]
+    return {"messages": messages, **other}
+
+
+def write(path: str, rows) -> str:
+    """Write a JSONL file; give its sha256."""
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    writers.write_text(Path(path), text)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def held_out(uri, sha256, fraction=0.0):
+    return {
+        "uri": uri,
+        "sha256": sha256,
+        "schema": "messages",
+        "fraction": fraction,
+        "max_rows": None,
+    }
+
+
+@pytest.fixture
+def params(tmp_path, monkeypatch):
+    """A project folder with two sources, eval, test, replay answers and a suite."""
+    monkeypatch.chdir(tmp_path)
+    a = write("data/a.jsonl", [talk("a\u2028 1"), talk("a 2", meta=1), talk("A  2"), talk("a 3")])
+    b = write("data/b.jsonl", [{"instruction": "b 1", "input": "x", "output": "2024-01-05"}])
+    write("build/replay/answers.jsonl", [{"id": f"r{i}", **talk(f"r {i}")} for i in range(5)])
+    source = {"weight": 1.0, "max_rows": None}
+    return {
+        "data": {
+            "name": "toy",
+            "sources": [
+                {"name": "a", "uri": "data/a.jsonl", "sha256": a, "schema": "messages", **source},
+                {
+                    "name": "b",
+                    "uri": "data/b.jsonl",
+                    "sha256": b,
+                    "schema": "instruction",
+                    **source,
+                },
+            ],
+            "replay": {
+                "uri": "data/prompts.jsonl",
+                "sha256": "0" * 64,
+                "share": 0.2,
+                "max_new_tokens": 1,
+                "batch_size": 1,
+            },
+            "eval": held_out("data/eval.jsonl", write("data/eval.jsonl", [talk("e 1")])),
+            "test": held_out(
+                "data/test.jsonl", write("data/test.jsonl", [talk("t 1"), talk("t 2")])
+            ),
+            "max_rows": None,
+            "max_seq_len": 64,
+            "packing": True,
+            "loss_on": "assistant",
+            "over_length": "drop",
+            "task": {"metric": "exact_match", "fields": [], "base_instruction": None},
+        },
+        "cleaning": {
+            "on_bad_row": "error",
+            "max_drop_share": 0.0,
+            "deduplicate": "exact",
+            "leakage_ngram": 4,
+            "leakage_max_share": 0.0,
+        },
+        "regression": {
+            "suites": [
+                {
+                    "name": "s",
+                    "uri": "data/s.jsonl",
+                    "sha256": write("data/s.jsonl", [{"prompt": "q"}]),
+                }
+            ],
+            "max_new_tokens": 1,
+            "max_items": None,
+        },
+    }
+
+
+def run(params) -> None:
+    writers.write_json(Path("params.yaml"), params)
+    prepare.run()
+
+
+def refused(params) -> list[str]:
+    with pytest.raises(InputError) as error:
+        run(params)
+    assert not Path("build/prepare").exists()
+    assert not Path("reports").exists()
+    return [str(finding).splitlines()[0] for finding in error.value.findings]
+
+
+def outputs() -> dict[str, bytes]:
+    files = [*Path("build/prepare").iterdir(), Path("reports/prepare.json")]
+    return {file.as_posix(): file.read_bytes() for file in files}
+
+
+def test_writes_splits_ledger_and_report(params, capsys):
+    run(params)
+    train = writers.read_parquet(Path("build/prepare/train.parquet"))
+    assert sorted((row["source"], row["line"]) for row in train if row["source"] != "replay") == [
+        ("a", 1),
+        ("a", 2),
+        ("a", 4),
+        ("b", 1),
+    ]
+    assert sum(row["source"] == "replay" for row in train) == 1  # round(4 * 0.2 / 0.8)
+    [first] = [row for row in train if (row["source"], row["line"]) == ("a", 1)]
+    text = '[{"content":"a\u2028 1","role":"user"},{"content":"a","role":"assistant"}]'
+    assert first["messages"] == text
+    assert first["id"] == hashlib.sha256(f"{text}\n".encode()).hexdigest()[:16]
+    [dated] = [row for row in train if row["source"] == "b"]
+    assert json.loads(dated["messages"]) == talk("b 1\n\nx", "2024-01-05")["messages"]
+    assert len(writers.read_parquet(Path("build/prepare/eval.parquet"))) == 1
+    assert len(writers.read_parquet(Path("build/prepare/test.parquet"))) == 2
+
+    ledger = writers.read_jsonl(Path("build/prepare/ledger.jsonl"))
+    assert [(row["source"], row["reason"]) for row in ledger] == [
+        ("a", "duplicate"),
+        *[("replay", "replay_share")] * 4,
+    ]
+    assert set(ledger[0]) == {"id", "source", "line", "reason", "detail"}
+    report = writers.read_json(Path("reports/prepare.json"))
+    assert report["splits"] == {"train": 5, "eval": 1, "test": 2}
+    assert report["replay"] == {"rows": 1, "share": 0.2, "share_asked": 0.2}
+    assert report["sources"]["a"]["extra_fields"] == {"meta": 1}
+    assert {name: leak["items"] for name, leak in report["leakage"].items()} == {
+        "eval": 1,
+        "test": 2,
+        "suite_s": 1,
+    }
+    assert "train conversations  5" in capsys.readouterr().out
+
+
+def test_same_inputs_same_bytes_in_any_folder(params, tmp_path, monkeypatch):
+    run(params)
+    first = outputs()
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    for name in ("data", "build/replay"):
+        (other / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).rename(other / name)
+    monkeypatch.chdir(other)
+    run(params)
+    assert outputs() == first
+
+
+def test_training_order_does_not_follow_the_file(params):
+    def ids():
+        run(params)
+        return [row["id"] for row in writers.read_parquet(Path("build/prepare/train.parquet"))]
+
+    params["cleaning"]["deduplicate"] = "none"
+    first = ids()
+    lines = Path("data/a.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    rows = [json.loads(line) for line in reversed(lines)]
+    params["data"]["sources"][0]["sha256"] = write("data/a.jsonl", rows)
+    assert ids() == first
+
+
+def test_held_out_rows_are_split_off_when_they_have_no_file(params):
+    rows = [talk(f"row {i}") for i in range(100)]
+    params["data"]["sources"][0]["sha256"] = write("data/a.jsonl", rows)
+    params["data"]["eval"] = held_out(None, None, 0.2)
+    params["data"]["test"] = held_out(None, None, 0.3)
+    params["data"]["replay"]["uri"] = None
+    run(params)
+    report = writers.read_json(Path("reports/prepare.json"))
+    assert sum(report["splits"].values()) == 101
+    assert 10 <= report["splits"]["eval"] <= 30
+    assert 18 <= report["splits"]["test"] <= 42
+    assert report["replay"]["rows"] == 0
+
+
+def test_all_findings_of_all_files_come_at_once(params):
+    data = params["data"]
+    data["sources"][0]["sha256"] = write("data/a.jsonl", [talk("a"), talk("a", None), {"x": 1}])
+    data["sources"][1]["sha256"] = "0" * 64
+    data["eval"]["uri"] = "../eval.jsonl"
+    Path("build/replay/answers.jsonl").unlink()
+    params["regression"]["suites"][0]["sha256"] = write("data/s.jsonl", [{"text": "q"}])
+    found = refused(params)
+    assert found[0] == "data/a.jsonl:2: messages[1].content: null and no tool_calls [null]"
+    assert found[1] == "data/a.jsonl:3: messages: missing [missing]"
+    assert found[2].startswith("data/b.jsonl: data.sources[1].sha256: sha256 is ")
+    assert found[3] == ("data.replay.uri: 'build/replay/answers.jsonl' does not exist [no-file]")
+    assert found[4].startswith("data.eval.uri: '../eval.jsonl' is not relative")
+    assert found[5] == "data/s.jsonl:1: prompt or question: missing [missing]"
+    assert len(found) == 6
+
+
+def test_unpinned_eval_is_refused(params):
+    params["data"]["eval"]["sha256"] = None
+    [found] = refused(params)
+    assert found == "data/eval.jsonl: data.eval.sha256: has no sha256 [unpinned]"
+
+
+@pytest.mark.parametrize("name", ["b", "eval", "test", "replay"])
+def test_a_taken_source_name_is_refused(params, name):
+    params["data"]["sources"][0]["name"] = name
+    assert any("is taken [name-taken]" in found for found in refused(params))
+
+
+def test_planted_leak_is_refused(params):
+    rows = [talk("t 1"), talk("a 3 ")]
+    params["data"]["test"]["sha256"] = write("data/test.jsonl", rows)
+    assert refused(params) == [
+        "cleaning.leakage_max_share: 1 of 2 items of test are in train (share 0.5, 1 exact, "
+        "0 by 4 words), the limit is 0 [leakage]",
+        "data/test.jsonl:2: test item equals data/a.jsonl:4: 'a 3' [leaked-item]",
+    ]
+
+
+def test_bad_rows_are_dropped_up_to_the_limit(params):
+    rows = [talk("a 1"), talk("a 2", " "), talk("a 3"), talk("a 4")]
+    params["data"]["sources"][0]["sha256"] = write("data/a.jsonl", rows)
+    params["cleaning"] |= {"on_bad_row": "drop", "max_drop_share": 0.2}
+    [summary, _] = refused(params)
+    assert "kept 3, dropped 1 (blank 1): share 0.25 is above 0.2" in summary
+    params["cleaning"]["max_drop_share"] = 0.25
+    run(params)
+    figures = writers.read_json(Path("reports/prepare.json"))["sources"]["a"]
+    assert (figures["rows"], figures["kept"]["train"], figures["dropped"]) == (4, 3, {"blank": 1})
+
+
+def test_too_few_replay_answers_are_refused(params):
+    params["data"]["replay"]["share"] = 0.75
+    [found] = refused(params)
+    assert "0.75 of the mix is 12 replay rows for 4 task rows, but there are 5 answers" in found
+
+
+def test_data_max_rows_caps_every_source(params):
+    params["data"]["max_rows"] = 2
+    params["data"]["replay"]["share"] = 0.0
+    run(params)
+    report = writers.read_json(Path("reports/prepare.json"))
+    assert {name: of["kept"]["train"] for name, of in report["sources"].items()} == {
+        "a": 2,
+        "b": 1,
+        "eval": 0,
+        "test": 0,
+    }
+    assert [prepare.smaller(1, 2), prepare.smaller(None, 2), prepare.smaller(None, None)] == [
+        1,
+        2,
+        None,
+    ]
+
+
+def test_runs_without_torch(params):
+    writers.write_json(Path("params.yaml"), params)
+    code = (
+        "import sys; from hashtune.stages import prepare; "
+        "prepare.run(); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(SRC)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

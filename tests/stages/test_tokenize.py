@@ -1,0 +1,153 @@
+"""Stage tokenize end to end on the synthetic base."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from hashtune import writers
+from hashtune.errors import InputError
+from hashtune.records import conversation_schema
+from hashtune.spec.load import read_params
+from hashtune.stages import tokenize
+from hashtune.store.loader import load_tokenizer, resolve
+from hashtune.store.manifest import Source, manifest_json, read_manifest
+from hashtune.store.synthetic import CHAT_TEMPLATE
+
+REPOSITORY = Path(__file__).parents[2]
+PIN = writers.sha256_bytes(CHAT_TEMPLATE.encode())
+TALK = [{"role": "user", "content": "What is ice?"}, {"role": "assistant", "content": "Water."}]
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HASHTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    source = Source(kind="synthetic", repo="tiny", revision="0", file=None, sha256=None)
+    manifest = resolve(source, name="tiny", say=lambda text: None)
+    writers.write_json(Path("build/base/manifest.json"), manifest_json(manifest))
+    return tmp_path
+
+
+def write_params(*, over_length: str = "drop", sha256: str = PIN, **tokenizer: Any) -> None:
+    data = read_params(REPOSITORY / "params.yaml")["data"]
+    data |= {"max_seq_len": 64, "loss_on": "assistant", "over_length": over_length}
+    settings = {
+        "chat_template": "base",
+        "sha256": sha256,
+        "template_kwargs": {},
+        "stops": [],
+        "date": "2025-01-01",
+        "unstable": "error",
+        "mismatch": "error",
+    }
+    params = {"data": data, "tokenizer": settings | tokenizer}
+    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+
+
+def write_split(name: str, *talks: list[dict[str, Any]]) -> None:
+    rows = [
+        {
+            "id": f"{name}{index}",
+            "source": "toy",
+            "line": index + 1,
+            "group": None,
+            "messages": writers.canonical_json(talk, indent=None),
+        }
+        for index, talk in enumerate(talks)
+    ]
+    writers.write_parquet(Path(f"build/prepare/{name}.parquet"), rows, conversation_schema())
+
+
+def long_talk() -> list[dict[str, Any]]:
+    return [TALK[0], {"role": "assistant", "content": "Water. " * 60}]
+
+
+def test_examples_ledger_and_report(capsys: pytest.CaptureFixture[str]) -> None:
+    write_params()
+    write_split("train", TALK, long_talk(), TALK + TALK)
+    write_split("eval", TALK)
+    tokenize.run()
+    train = writers.read_parquet(Path("build/tokenize/train.parquet"))
+    assert [row["id"] for row in train] == ["train0", "train2"]
+    tokenizer = load_tokenizer(read_manifest(Path("build/base/manifest.json")))
+    for row, turns in zip(train, (1, 2), strict=True):
+        trained = [label for label in row["labels"] if label != -100]
+        assert tokenizer.decode(trained) == "Water.<|im_end|>" * turns
+        assert len(row["labels"]) == len(row["input_ids"])
+    text = "<|im_start|>user\nWhat is ice?<|im_end|>\n<|im_start|>assistant\nWater.<|im_end|>\n"
+    assert tokenizer.decode(train[0]["input_ids"]) == text
+    (line,) = writers.read_jsonl(Path("build/tokenize/ledger.jsonl"))
+    assert (line["split"], line["id"], line["line"]) == ("train", "train1", 2)
+    assert line["reason"] == "over_length"
+    report = writers.read_json(Path("reports/tokenize.json"))
+    assert report["stops"] == ["<|im_end|>", "<|endoftext|>"]
+    assert report["template_sha256"] == PIN
+    split = report["train"]
+    assert (split["rows_in"], split["kept"], split["dropped"]) == (3, 2, {"over_length": 1})
+    assert split["tokens"] == sum(len(row["input_ids"]) for row in train)
+    assert split["turns"] == split["turns_trained"] == 4
+    assert [sample["last"] for sample in split["samples"]] == ["<|im_end|>"] * 2
+    assert "".join(split["samples"][0]["first"]).startswith("Water.")
+    assert report["eval"]["kept"] == 1
+    assert "train trained_tokens" in capsys.readouterr().out
+    machine = writers.read_json(Path("reports/machine/tokenize.json"))
+    assert machine["output"] == "build/tokenize/train.parquet"
+
+
+def test_same_input_same_bytes() -> None:
+    write_params()
+    write_split("train", TALK, long_talk())
+    write_split("eval")
+    outputs = [*(f"build/tokenize/{n}" for n in ("train.parquet", "eval.parquet", "ledger.jsonl"))]
+    tokenize.run()
+    first = [Path(name).read_bytes() for name in [*outputs, "reports/tokenize.json"]]
+    tokenize.run()
+    assert [Path(name).read_bytes() for name in [*outputs, "reports/tokenize.json"]] == first
+
+
+def refusal() -> list[str]:
+    with pytest.raises(InputError) as caught:
+        tokenize.run()
+    assert not Path("build/tokenize").exists() and not Path("reports").exists()
+    return [str(finding) for finding in caught.value.findings]
+
+
+def test_all_findings_of_both_splits_at_once() -> None:
+    write_params()
+    forged = [{"role": "user", "content": "hi<|im_end|>"}, TALK[1]]
+    write_split("train", TALK, [*TALK, TALK[0]], forged)
+    write_split("eval", [TALK[0], {"role": "assistant", "content": None}])
+    assert [line.split("\n")[0] for line in refusal()] == [
+        "toy:2: messages[2]: nothing to learn after messages[1] [trailing]",
+        "toy:3: messages[0].content: holds the control token '<|im_end|>' [control-token]",
+        "toy:1: messages[1].content: null and no tool_calls [null-content]",
+    ]
+
+
+def test_over_length_as_an_error() -> None:
+    write_params(over_length="error")
+    write_split("train", TALK, long_talk())
+    write_split("eval", TALK)
+    (line,) = refusal()
+    assert line.startswith("toy:2: ")
+    assert "exceed 64" in line
+
+
+def test_nothing_left_is_refused() -> None:
+    write_params()
+    write_split("train", long_talk())
+    write_split("eval", TALK)
+    assert refusal()[0].startswith("no example of train is left: 1 in, 1 over-long")
+
+
+def test_another_template_is_refused() -> None:
+    write_params(sha256="0" * 64)
+    write_split("train", TALK)
+    write_split("eval", TALK)
+    (line,) = refusal()
+    assert PIN in line and "0" * 64 in line

@@ -1,0 +1,155 @@
+"""A tiny random base, a fresh trainee over it, and a small plan: what the training tests share."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hashtune.records import IGNORE_INDEX, Row
+from hashtune.spec.schema import Batch, Checkpoint, Method, Optim, Schedule
+from hashtune.store.synthetic import build_synthetic
+from hashtune.training.loop import Loop, Plan, Settings
+from hashtune.training.model import Trainee, build_trainee
+from hashtune.training.signals import StopRequest
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("training-base")
+    build_synthetic(folder, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_base(base_folder: Path) -> Callable[..., Any]:
+    """A fresh base each call: PEFT changes the modules in place."""
+
+    def make(dtype: torch.dtype = torch.float32) -> Any:
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM.from_pretrained(
+            base_folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+        ).eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
+    def make(
+        *,
+        seed: int = 7,
+        dropout: float = 0.0,
+        precision: str = "fp32",
+        targets: Any = ("q_proj", "v_proj"),
+    ) -> Trainee:
+        if not isinstance(targets, str):
+            targets = list(targets)
+        method = Method(type="lora", r=2, alpha=4.0, dropout=dropout, targets=targets)
+        base = make_base(torch.bfloat16 if precision == "bf16" else torch.float32)
+        return build_trainee(base, method, precision=precision, seed=seed)
+
+    return make
+
+
+def row_of(number: int, lengths: list[int]) -> Row:
+    """Deterministic tokens (never 0..2); the first label of each document is -100."""
+    ids = [3 + (37 * number + 11 * place + place * place) % 500 for place in range(sum(lengths))]
+    labels, start = list(ids), 0
+    for length in lengths:
+        labels[start] = IGNORE_INDEX
+        start += length
+    return Row(number, [f"e{number}.{i}" for i in range(len(lengths))], lengths, ids, labels)
+
+
+@pytest.fixture(scope="session")
+def make_row() -> Callable[[int, list[int]], Row]:
+    return row_of
+
+
+@pytest.fixture(scope="session")
+def plan() -> Plan:
+    """Six rows, two a step, six steps (two epochs in different orders), one eval row."""
+    rows = [row_of(n, lengths) for n, lengths in enumerate([[5, 4], [7], [3, 3, 2], [6], [4, 4], [8]])]
+    return Plan(rows, [[0, 1], [2, 3], [4, 5], [3, 0], [5, 2], [1, 4]], [row_of(9, [6, 5])])
+
+
+OPTIM = {
+    "name": "adamw",
+    "lr": 0.01,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 0.01,
+    "grad_clip": 1.0,
+}
+
+
+@pytest.fixture(scope="session")
+def make_optim() -> Callable[..., Optim]:
+    def make(**changes: Any) -> Optim:
+        return Optim(**{**OPTIM, **changes})
+
+    return make
+
+
+@pytest.fixture
+def make_loop(
+    tmp_path: Path, plan: Plan, make_optim: Callable[..., Optim], make_trainee: Callable[..., Trainee]
+) -> Callable[..., Loop]:
+    """A loop over a fresh model; the same `run` folder resumes. `stop_after` sends SIGTERM."""
+
+    def make(
+        run: str,
+        *,
+        stop_after: int | None = None,
+        dropout: float = 0.0,
+        identity: str = "a" * 64,
+        trainee: Trainee | None = None,
+        said: list[str] | None = None,
+        the_plan: Plan = plan,
+        optim: dict[str, Any] | None = None,
+        **checkpoint: Any,
+    ) -> Loop:
+        stop = StopRequest()
+        cadence = {
+            "every_steps": 2,
+            "keep_last": 1,
+            "eval_every_steps": 2,
+            "select": "last",
+            "max_skipped_steps": 0,
+        }
+
+        def say(text: str) -> None:
+            if said is not None:
+                said.append(text)
+            if stop_after is not None and text.startswith(f"  step {stop_after}/"):
+                stop.signal = "SIGTERM"
+
+        settings = Settings(
+            optim=make_optim(**(optim or {})),
+            schedule=Schedule(name="cosine", warmup_fraction=0.3, min_lr_ratio=0.1),
+            batch=Batch(micro=1, grad_accum=2, world_size=1),
+            checkpoint=Checkpoint(**{**cadence, **checkpoint}),
+            run=tmp_path / run,
+            identity=identity,
+            spec={"note": "the spec text"},
+        )
+        trainee = trainee or make_trainee(dropout=dropout)
+        return Loop(trainee, the_plan, settings, tmp_path / f"curves-{run}", stop, say)
+
+    return make

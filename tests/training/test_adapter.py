@@ -1,0 +1,135 @@
+"""The written adapter: equal bytes, no trace of the machine, and checks that catch a broken file."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from hashtune.training.adapter import CONFIG, WEIGHTS, check_adapter, moved_share, write_adapter
+from hashtune.training.model import Trainee
+
+MakeTrainee = Callable[..., Trainee]
+
+
+def write(trainee: Trainee, folder: Path) -> Path:
+    write_adapter(trainee.peft, folder, base_name="smollm2", revision="0.1.2")
+    return folder
+
+
+def test_equal_weights_are_equal_bytes(make_trainee: MakeTrainee, tmp_path: Path) -> None:
+    one = write(make_trainee(targets=["v_proj", "q_proj"]), tmp_path / "here" / "adapter")
+    two = write(make_trainee(targets=["q_proj", "v_proj"]), tmp_path / "there" / "other")
+    assert sorted(path.name for path in one.iterdir()) == [CONFIG, WEIGHTS]
+    for name in (CONFIG, WEIGHTS):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+    three = write(make_trainee(seed=8), tmp_path / "three")
+    assert (one / CONFIG).read_bytes() == (three / CONFIG).read_bytes()
+    assert (one / WEIGHTS).read_bytes() != (three / WEIGHTS).read_bytes()
+
+
+def test_config_names_the_base_and_no_path(
+    make_trainee: MakeTrainee, tmp_path: Path, base_folder: Path
+) -> None:
+    text = (write(make_trainee(targets="all-linear"), tmp_path / "a") / CONFIG).read_text()
+    config = json.loads(text)
+    assert config["base_model_name_or_path"] == "smollm2"
+    assert (config["revision"], config["inference_mode"]) == ("0.1.2", True)
+    assert (config["r"], config["lora_alpha"], config["peft_type"]) == (2, 4.0, "LORA")
+    assert config["target_modules"] == [
+        *("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj")
+    ]
+    assert str(tmp_path) not in text
+    assert str(base_folder) not in text
+    assert '"/' not in text
+
+
+def test_peft_loads_it_and_every_key_takes_effect(
+    make_trainee: MakeTrainee, make_base: Callable[..., object], tmp_path: Path
+) -> None:
+    """C67: no key is skipped, the loaded model says what the trained one says."""
+    from peft import PeftModel
+
+    trainee = make_trainee()
+    with torch.no_grad():
+        for parameter in trainee.parameters.values():
+            parameter.add_(0.05)
+    folder = write(trainee, tmp_path / "adapter")
+    loaded = PeftModel.from_pretrained(make_base(), folder).eval()
+    trainee.peft.eval()
+    ids = torch.tensor([[5, 9, 30, 4]])
+    with torch.no_grad():
+        ours, theirs = trainee.peft(input_ids=ids).logits, loaded(input_ids=ids).logits
+        with loaded.disable_adapter():
+            base = loaded(input_ids=ids).logits
+    assert torch.equal(ours, theirs)
+    assert float((theirs - base).abs().max()) > 1e-3
+
+
+EXPECTED = {"m.lora_A.weight": torch.ones(2, 3), "m.lora_B.weight": torch.ones(3, 2)}
+
+
+def broken(folder: Path, **changes: Tensor | None) -> Path:
+    tensors = {name: changes.get(name[2:8], tensor) for name, tensor in EXPECTED.items()}
+    save_file({n: t for n, t in tensors.items() if t is not None}, folder / WEIGHTS)
+    return folder
+
+
+def test_check_passes_on_a_good_file(tmp_path: Path) -> None:
+    check_adapter(broken(tmp_path), EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (None, "other names"),
+        (torch.ones(0), "another shape"),
+        (torch.ones(3, 2).T.contiguous(), "another shape"),
+        (torch.full((3, 2), math.nan), "m.lora_B.weight is not finite"),
+        (torch.full((3, 2), math.inf), "m.lora_B.weight is not finite"),
+    ],
+)
+def test_check_catches_a_broken_tensor(fault: Tensor | None, message: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_adapter(broken(tmp_path, lora_B=fault), EXPECTED)
+
+
+def test_check_catches_an_empty_tensor_even_when_expected(tmp_path: Path) -> None:
+    """C66: the 40-byte file of a sharded save."""
+    empty = {"m.lora_A.weight": torch.ones(0), "m.lora_B.weight": torch.ones(0)}
+    save_file(empty, tmp_path / WEIGHTS)
+    with pytest.raises(AssertionError, match="m.lora_A.weight is empty"):
+        check_adapter(tmp_path, empty)
+
+
+def test_check_catches_a_misnamed_tensor(tmp_path: Path) -> None:
+    save_file({"x." + name: tensor for name, tensor in EXPECTED.items()}, tmp_path / WEIGHTS)
+    with pytest.raises(AssertionError, match="other names"):
+        check_adapter(tmp_path, EXPECTED)
+
+
+def test_a_nan_never_becomes_an_adapter(make_trainee: MakeTrainee, tmp_path: Path) -> None:
+    trainee = make_trainee()
+    with torch.no_grad():
+        next(iter(trainee.parameters.values()))[0, 0] = math.nan
+    with pytest.raises(AssertionError, match="is not finite"):
+        write(trainee, tmp_path / "adapter")
+    assert not (tmp_path / "adapter").exists()
+
+
+def test_c58_share_of_layers_that_moved(make_trainee: MakeTrainee, tmp_path: Path) -> None:
+    trainee = make_trainee()  # lora_B of 2 layers x (q, v)
+    folder = write(trainee, tmp_path / "adapter")
+    assert moved_share(folder) == 0.0
+    b = [parameter for name, parameter in trainee.parameters.items() if "lora_B" in name]
+    for count, parameter in enumerate(b, start=1):
+        with torch.no_grad():
+            parameter[0, 0] = 1e-6
+        assert moved_share(write(trainee, folder)) == count / 4
+    assert set(load_file(folder / WEIGHTS)) >= {
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
+    }

@@ -1,0 +1,72 @@
+"""Stop requests in real processes: SIGTERM, SIGINT, and the death of the parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+CHILD = """
+import sys, time
+from pathlib import Path
+from hashtune.training.signals import StopRequest
+stop = StopRequest()
+assert not stop
+stop.install()
+folder = Path(sys.argv[1])
+(folder / "ready").touch()
+end = time.monotonic() + 10
+while not stop and time.monotonic() < end:
+    time.sleep(0.02)
+print("a line after the request", flush=True)  # its reader may be gone
+(folder / "ended.tmp").write_text(str(stop.signal))
+(folder / "ended.tmp").rename(folder / "ended")
+"""
+PARENT = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]])
+time.sleep(10)
+"""
+
+
+def start(*arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", *arguments],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 10
+    while not path.exists():
+        assert time.monotonic() < end, f"{path.name} did not appear"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_a_request_not_an_end(number: signal.Signals, tmp_path: Path) -> None:
+    with start(CHILD, str(tmp_path)) as child:
+        wait_for(tmp_path / "ready")
+        child.send_signal(number)
+        out, _ = child.communicate(timeout=10)
+    assert child.returncode == 0
+    assert (tmp_path / "ended").read_text() == number.name
+    assert f"{number.name}: finishing this step, then a checkpoint" in out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux")
+def test_the_death_of_the_parent_stops_the_child(tmp_path: Path) -> None:
+    """Killing only `dvc` must leave no orphan that trains on, nor one that dies of a broken pipe."""
+    with start(PARENT, CHILD, str(tmp_path)) as parent:
+        wait_for(tmp_path / "ready")
+        parent.kill()
+        assert parent.stdout is not None
+        parent.stdout.close()
+    wait_for(tmp_path / "ended")
+    assert (tmp_path / "ended").read_text() == "SIGTERM"
