@@ -22,3 +22,38 @@ def root() -> Path:
 def _own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test touches the user's store."""
     monkeypatch.setenv("HASHTUNE_HOME", str(tmp_path_factory.getbasetemp() / "home"))
+
+
+ALLOWED_SKIPS = ("no GPU", "no network service", "../shared is absent")
+
+
+class SkipRule:
+    """Every skip is printed with its reason, and only three reasons are good ones."""
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+
+    def note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        """Remember a skip whose reason is not allowed."""
+        if report.skipped and isinstance(report.longrepr, tuple):
+            reason = report.longrepr[2].removeprefix("Skipped: ")
+            if not reason.startswith(ALLOWED_SKIPS):
+                self.refused.append(f"{report.nodeid}: {reason}")
+
+    pytest_runtest_logreport = note
+    pytest_collectreport = note
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Turn the run red."""
+        if self.refused:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say which skips turned it red."""
+        for line in self.refused:
+            terminalreporter.write_line(f"skip not allowed: {line}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the rule."""
+    config.pluginmanager.register(SkipRule(), "skip-rule")

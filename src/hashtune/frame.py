@@ -4,7 +4,9 @@ A stage module ends with `if __name__ == "__main__": frame.main("pack", run)`. E
 input, 75 stopped and resumable; anything unexpected is our fault, keeps its traceback and exits 70.
 """
 
+import ctypes
 import os
+import signal
 import sys
 import time
 import traceback
@@ -20,11 +22,13 @@ __all__ = ["closing_table", "main", "progress", "read_spec", "say", "write_machi
 
 Item = TypeVar("Item")
 PROGRESS_SECONDS = 2.0
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main(stage: str, run: Callable[[], None]) -> None:
     """Run one stage in the current folder and end the process with its exit code."""
     try:
+        die_with_parent()
         _refuse_foreign_code()
         say(f"{stage}: start")
         run()
@@ -34,8 +38,21 @@ def main(stage: str, run: Callable[[], None]) -> None:
         _die(f"{stage}: stopped, can resume. {error}", EXIT_STOPPED)
     except Exception:  # the one blanket handler: it keeps the traceback and exits 70
         traceback.print_exc()
-        _die(f"{stage}: this is a fault of hashtune, not of your input (traceback above).", EXIT_FAULT)
+        _die(
+            f"{stage}: this is a fault of hashtune, not of your input (traceback above).",
+            EXIT_FAULT,
+        )
     sys.exit(0)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when DVC dies: an orphan would go on, and the next `dvc repro`
+    would start a second one beside it. train catches the signal and checkpoints."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before the request was in place
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _die(text: str, code: int) -> None:

@@ -106,7 +106,11 @@ def built(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Toy:
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if (root / name).is_file() and name not in ("dvc.lock",) and not name.startswith("reports/"):
+        if (
+            (root / name).is_file()
+            and name not in ("dvc.lock",)
+            and not name.startswith("reports/")
+        ):
             (toy.path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, toy.path / name)
     toy.git("init", "-q", "-b", "main")

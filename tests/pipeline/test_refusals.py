@@ -32,8 +32,12 @@ def test_changed_code_reruns_its_stages_only(toy):
 
 def test_branch_as_revision_is_refused(toy):
     toy.run(
-        "hashtune", "compose", "experiment=toy", "base_model.source=hub",
-        "base_model.revision=main", "base_model.repo=org/model",
+        "hashtune",
+        "compose",
+        "experiment=toy",
+        "base_model.source=hub",
+        "base_model.revision=main",
+        "base_model.repo=org/model",
     )
     output = toy.run("dvc", "repro", code=255)
     assert "base_model.revision: 'main' is not a commit" in output

@@ -7,7 +7,18 @@ import time
 
 
 def test_every_stage_leaves_its_report(toy):
-    for stage in "spec base replay prepare tokenize pack plan train baseline evaluate".split():
+    for stage in [
+        "spec",
+        "base",
+        "replay",
+        "prepare",
+        "tokenize",
+        "pack",
+        "plan",
+        "train",
+        "baseline",
+        "evaluate",
+    ]:
         assert toy.report(stage), stage
     assert toy.report("gate")["verdict"] == "pass"
     assert toy.report("release")["released"] is True
@@ -56,6 +67,7 @@ def test_killed_train_continues_to_the_same_bits(toy):
     rest = process.stdout.read()
     process.wait()
     assert "step 6/6" not in rest, "the test was too slow to interrupt the run"
+    assert "stopped, can resume" in rest, rest
     deadline = time.monotonic() + 30
     while not list((toy.home / "store/runs").rglob("step-*/manifest.json")):
         assert time.monotonic() < deadline, "no checkpoint after the kill"

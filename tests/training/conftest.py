@@ -14,8 +14,9 @@ import torch
 from hashtune.records import IGNORE_INDEX, Row
 from hashtune.spec.schema import Batch, Checkpoint, Method, Optim, Schedule
 from hashtune.store.synthetic import build_synthetic
-from hashtune.training.loop import Loop, Plan, Settings
+from hashtune.training.loop import Loop
 from hashtune.training.model import Trainee, build_trainee
+from hashtune.training.plan import Plan, Settings
 from hashtune.training.signals import StopRequest
 
 
@@ -84,7 +85,9 @@ def make_row() -> Callable[[int, list[int]], Row]:
 @pytest.fixture(scope="session")
 def plan() -> Plan:
     """Six rows, two a step, six steps (two epochs in different orders), one eval row."""
-    rows = [row_of(n, lengths) for n, lengths in enumerate([[5, 4], [7], [3, 3, 2], [6], [4, 4], [8]])]
+    rows = [
+        row_of(n, lengths) for n, lengths in enumerate([[5, 4], [7], [3, 3, 2], [6], [4, 4], [8]])
+    ]
     return Plan(rows, [[0, 1], [2, 3], [4, 5], [3, 0], [5, 2], [1, 4]], [row_of(9, [6, 5])])
 
 
@@ -109,7 +112,10 @@ def make_optim() -> Callable[..., Optim]:
 
 @pytest.fixture
 def make_loop(
-    tmp_path: Path, plan: Plan, make_optim: Callable[..., Optim], make_trainee: Callable[..., Trainee]
+    tmp_path: Path,
+    plan: Plan,
+    make_optim: Callable[..., Optim],
+    make_trainee: Callable[..., Trainee],
 ) -> Callable[..., Loop]:
     """A loop over a fresh model; the same `run` folder resumes. `stop_after` sends SIGTERM."""
 

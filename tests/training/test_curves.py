@@ -1,5 +1,6 @@
 """Curves: a replay writes what live logging wrote, nothing machine-made, and no dvc.yaml."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from hashtune.training.curves import Curves
 
 POINTS: list[dict[str, Any]] = [
-    {"step": 1, "train/loss": 2.5, "train/lr": 1e-4},
+    {"step": 1, "train/lr": 1e-4, "train/loss": 2.5},
     {"step": 2, "train/loss": 0.1 + 0.2, "train/lr": 5e-05},
     {"step": 2, "eval/loss": 1 / 3},
     {"step": 4, "train/loss": 1.25, "train/lr": 0.0},
@@ -24,7 +25,8 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def live(folder: Path, *, replayed: int) -> dict[str, bytes]:
-    curves = Curves(folder, POINTS[:replayed])
+    saved = json.loads(json.dumps(POINTS[:replayed], sort_keys=True))  # as a checkpoint has them
+    curves = Curves(folder, saved)
     for point in POINTS[replayed:]:
         curves.log(point)
     curves.end()

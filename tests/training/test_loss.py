@@ -39,7 +39,10 @@ def double_head(weight: Tensor) -> Callable[[Tensor], Tensor]:
 def full(hidden: Tensor, weight: Tensor) -> Tensor:
     logits = functional.linear(hidden[:, :-1], weight)
     return functional.cross_entropy(
-        logits.reshape(-1, VOCABULARY), LABELS[:, 1:].reshape(-1), ignore_index=-100, reduction="sum"
+        logits.reshape(-1, VOCABULARY),
+        LABELS[:, 1:].reshape(-1),
+        ignore_index=-100,
+        reduction="sum",
     )
 
 

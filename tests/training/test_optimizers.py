@@ -116,7 +116,7 @@ def test_plain_sgd_has_no_state(make_optim: MakeOptim) -> None:
 
 def test_state_of_an_unknown_parameter_is_refused(make_optim: MakeOptim) -> None:
     params = parameters()
-    with pytest.raises(KeyError, match="c.other"):
+    with pytest.raises(KeyError, match=r"c\.other"):
         restore_optimizer(
             build_optimizer(params, make_optim()), params, {"exp_avg.c.other": torch.ones(1)}
         )

@@ -83,7 +83,9 @@ def test_the_lock_is_free_at_first_and_says_who_holds_it(tmp_path: Path) -> None
         told = writers.read_json(tmp_path / "run" / "lock")
         assert told["pid"] == os.getpid()
         assert sorted(told) == ["host", "pid", "start"]
-    with exclusive(tmp_path / "run", StopRequest()) as lock:  # released, and a stale text is no lock
+    with exclusive(
+        tmp_path / "run", StopRequest()
+    ) as lock:  # released, and a stale text is no lock
         assert not lock.waited
 
 
@@ -122,15 +124,16 @@ def test_a_killed_holder_frees_the_lock(tmp_path: Path) -> None:
 def test_a_waiting_trainer_can_be_stopped(tmp_path: Path) -> None:
     stop = StopRequest()
     stop.signal = "SIGINT"
-    with (
-        held_elsewhere(tmp_path / "run") as process,
-        pytest.raises(Stopped, match="SIGINT while another trainer held this run"),
-    ):
-        try:
-            with exclusive(tmp_path / "run", stop):
-                raise AssertionError("two trainers at once")
-        finally:
-            process.stdin.close()  # type: ignore[union-attr]
+    with held_elsewhere(tmp_path / "run") as process:
+        end = threading.Timer(3, process.kill)  # a trainer that waits on must fail, not hang
+        end.start()
+        with (
+            pytest.raises(Stopped, match="SIGINT while another trainer held this run"),
+            exclusive(tmp_path / "run", stop),
+        ):
+            raise AssertionError("it waited until the lock was free")
+        end.cancel()
+        process.kill()
 
 
 def test_finish_keeps_the_outputs_and_drops_the_resume_state(tmp_path: Path) -> None:

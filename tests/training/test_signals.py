@@ -62,7 +62,7 @@ def test_a_signal_is_a_request_not_an_end(number: signal.Signals, tmp_path: Path
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux")
 def test_the_death_of_the_parent_stops_the_child(tmp_path: Path) -> None:
-    """Killing only `dvc` must leave no orphan that trains on, nor one that dies of a broken pipe."""
+    """Killing only `dvc` leaves no orphan that trains on, nor one that a broken pipe ends."""
     with start(PARENT, CHILD, str(tmp_path)) as parent:
         wait_for(tmp_path / "ready")
         parent.kill()

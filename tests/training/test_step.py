@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from hashtune.records import Row
 from hashtune.training.batches import Batch
-from hashtune.training.loop import Plan
 from hashtune.training.model import Trainee
+from hashtune.training.plan import Plan
 from hashtune.training.step import evaluate_loss, micro_batches, targets, train_step
 
 

@@ -12,9 +12,7 @@ MANIFEST = Path("build/base/manifest.json")
 def require_manifest() -> Path:
     """The manifest's path; InputError when the base stage has not run."""
     if not MANIFEST.is_file():
-        raise InputError(
-            Finding("no-base", "is missing", file=str(MANIFEST), fix="dvc repro base")
-        )
+        raise InputError(Finding("no-base", "is missing", file=str(MANIFEST), fix="dvc repro base"))
     return MANIFEST
 
 

@@ -19,10 +19,46 @@ from hashtune.errors import Finding, InputError
 FIRST_PARTY = ("hashtune", "hydra_plugins")
 # They print, log, transport or organise; the bits of an output do not pass through them.
 NEUTRAL = frozenset(
-    "dvc dvclive gto rich tqdm requests urllib3 certifi charset-normalizer idna httpx httpx2 "
-    "httpcore httpcore2 h11 anyio sniffio click typer typer-slim shellingham colorama pygments "
-    "markdown-it-py mdurl hf-xet fsspec filelock psutil setuptools pip wheel packaging "
-    "typing-extensions typing-inspection annotated-types annotated-doc truststore".split()
+    [
+        "dvc",
+        "dvclive",
+        "gto",
+        "rich",
+        "tqdm",
+        "requests",
+        "urllib3",
+        "certifi",
+        "charset-normalizer",
+        "idna",
+        "httpx",
+        "httpx2",
+        "httpcore",
+        "httpcore2",
+        "h11",
+        "anyio",
+        "sniffio",
+        "click",
+        "typer",
+        "typer-slim",
+        "shellingham",
+        "colorama",
+        "pygments",
+        "markdown-it-py",
+        "mdurl",
+        "hf-xet",
+        "fsspec",
+        "filelock",
+        "psutil",
+        "setuptools",
+        "pip",
+        "wheel",
+        "packaging",
+        "typing-extensions",
+        "typing-inspection",
+        "annotated-types",
+        "annotated-doc",
+        "truststore",
+    ]
 )
 
 
@@ -58,7 +94,11 @@ def ast_hash(tree: ast.Module) -> str:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        if isinstance(node, kinds) and isinstance(body, list) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, kinds)
+            and isinstance(body, list)
+            and ast.get_docstring(node) is not None
+        ):
             body[:1] = [] if len(body) > 1 else [ast.Pass()]
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 

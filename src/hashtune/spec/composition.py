@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra_plugins.hashtune_conf import conf_sha256, untracked_conf
-
 from hashtune.errors import Finding, InputError
+from hydra_plugins.hashtune_conf import conf_sha256, untracked_conf
 
 STAMP = "conf_sha256"
 REFRESH = "`hashtune compose` (or `dvc exp run`, which composes by itself)"
@@ -44,16 +43,18 @@ def compose(root: Path, overrides: Sequence[str] = ()) -> str:
         return OmegaConf.to_yaml(config)
     except (HydraException, OmegaConfBaseException) as error:
         text = " ".join(str(error).split())
-        raise InputError(Finding("compose", text, file="conf/", fix="see the words above")) from error
+        raise InputError(
+            Finding("compose", text, file="conf/", fix="see the words above")
+        ) from error
 
 
 def refuse_strays(root: Path) -> None:
     """Refuse a conf/params.yaml (left by `dvc exp run` in a subfolder) and untracked conf files."""
     findings = [
-        Finding("stray-params", "is not part of conf/", file=str(stray), fix=f"git rm or rm {stray}")
-        for stray in sorted(
-            path.relative_to(root) for path in (root / "conf").rglob("params.yaml")
+        Finding(
+            "stray-params", "is not part of conf/", file=str(stray), fix=f"git rm or rm {stray}"
         )
+        for stray in sorted(path.relative_to(root) for path in (root / "conf").rglob("params.yaml"))
     ]
     findings += [
         Finding(

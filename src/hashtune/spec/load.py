@@ -28,7 +28,9 @@ def read_params(path: Path = PARAMS) -> dict[str, Any]:
         data = OmegaConf.to_container(OmegaConf.load(path))
     except (YAMLError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split())
-        raise InputError(Finding("yaml", text, file=str(path), fix="run `hashtune compose`")) from error
+        raise InputError(
+            Finding("yaml", text, file=str(path), fix="run `hashtune compose`")
+        ) from error
     if not isinstance(data, dict):
         raise InputError(Finding("yaml", "is no mapping", file=str(path), fix=WAY_BACK))
     return {str(key): value for key, value in data.items()}

@@ -80,6 +80,7 @@ class Replay(Section):
     uri: str | None
     sha256: Sha256 | None
     share: Share
+    max_prompts: Count | None
     max_new_tokens: Count
     batch_size: Count
 

@@ -34,6 +34,7 @@ def run() -> None:
         _write([], [], prompts=0)
         return
     prompts = load_prompts(spec.data.replay.uri, sha256=spec.data.replay.sha256, root=Path.cwd())
+    prompts = prompts[: spec.data.replay.max_prompts]
     frame.say(f"the base answers {len(prompts)} prompts")
     answers, seconds = _answer(spec, prompts)
     kept, dropped = keep_answers(prompts, answers)

@@ -18,14 +18,14 @@ from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import WEIGHTS, moved_share, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
-from hashtune.training.checkpoint import Progress
-from hashtune.training.loop import Loop, Meter, Plan, Settings
+from hashtune.training.loop import Loop
 from hashtune.training.model import (
     Trainee,
     build_trainee,
     quantization_config,
     set_determinism,
 )
+from hashtune.training.plan import Plan, Settings
 from hashtune.training.signals import StopRequest
 
 MANIFEST = Path("build/base/manifest.json")
@@ -105,14 +105,14 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         spec=_identity_parts(spec),
     )
     loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say)
-    progress = loop.run()
+    loop.run()
     write_adapter(
         trainee.peft,
         OUTPUTS["adapter"],
         base_name=manifest.name,
         revision=str(manifest.source["revision"]),
     )
-    _report(trainee, manifest, progress, probe, loop.meter)
+    _report(loop, manifest, probe)
 
 
 def _probe(trainee: Trainee, plan: Plan) -> dict[str, object]:
@@ -125,13 +125,8 @@ def _probe(trainee: Trainee, plan: Plan) -> dict[str, object]:
     return {"documents_apart": "proven before training"}
 
 
-def _report(
-    trainee: Trainee,
-    manifest: Manifest,
-    progress: Progress,
-    probe: dict[str, object],
-    meter: Meter,
-) -> None:
+def _report(loop: Loop, manifest: Manifest, probe: dict[str, object]) -> None:
+    trainee, progress, meter = loop.trainee, loop.progress, loop.meter
     weights = OUTPUTS["adapter"] / WEIGHTS
     moved = moved_share(OUTPUTS["adapter"])
     if progress.updates and moved < 1.0:
@@ -139,7 +134,7 @@ def _report(
             Finding("untrained-layers", f"only {moved:.0%} of the lora_B tensors moved")
         )
     losses = [point["train/loss"] for point in progress.points if "train/loss" in point]
-    evals = [point["eval/loss"] for point in progress.points if "eval/loss" in point]
+    evals = {point["step"]: point["eval/loss"] for point in progress.points if "eval/loss" in point}
     trainable = sum(parameter.numel() for parameter in trainee.parameters.values())
     report = {
         "adapter_sha256": writers.sha256_file(weights),
@@ -148,7 +143,8 @@ def _report(
         "best_step": progress.best_step,
         "loss_first": losses[0] if losses else None,
         "loss_last": losses[-1] if losses else None,
-        "eval_loss": evals[-1] if evals else None,
+        "adapter_step": loop.adapter_step,
+        "eval_loss": evals[loop.adapter_step] if evals else None,
         "trainable_parameters": trainable,
         **probe,
     }

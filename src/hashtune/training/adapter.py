@@ -22,10 +22,8 @@ def write_adapter(peft: Any, folder: Path, *, base_name: str, revision: str) -> 
     """
     from peft import get_peft_model_state_dict
 
-    tensors = {
-        name: tensor.detach().cpu().contiguous()
-        for name, tensor in sorted(get_peft_model_state_dict(peft, save_embedding_layers=False).items())
-    }
+    state = get_peft_model_state_dict(peft, save_embedding_layers=False)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(state.items())}
     config = peft.peft_config["default"].to_dict()
     config |= {
         "base_model_name_or_path": base_name,
@@ -36,7 +34,7 @@ def write_adapter(peft: Any, folder: Path, *, base_name: str, revision: str) -> 
     with writers.staged_directory(folder) as staged:
         save_file(tensors, staged / WEIGHTS, metadata={"format": "pt"})
         writers.write_json(staged / CONFIG, {k: _plain(v) for k, v in config.items()})
-    check_adapter(folder, tensors)
+        check_adapter(staged, tensors)  # before the rename: what fails never has the real name
 
 
 def _plain(value: object) -> object:
@@ -48,7 +46,7 @@ def _plain(value: object) -> object:
 
 
 def check_adapter(folder: Path, expected: Mapping[str, Tensor]) -> None:
-    """Reopen the file: the expected names and shapes, finite values, every lora_B moved.
+    """Reopen the file: the expected names and shapes, elements, finite values.
 
     Raises AssertionError: a broken file here is a fault of ours, not of the input.
     """

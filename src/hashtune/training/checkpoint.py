@@ -8,7 +8,6 @@ A folder is written under a temporary name, flushed, renamed; without a manifest
 checkpoint. Nothing is pickled: JSON and safetensors only.
 """
 
-import random
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hashtune import writers
 from hashtune.errors import Finding, InputError
+from hashtune.training.randomness import python_and_numpy_states, torch_states
 
 NAME = re.compile(r"step-(\d{8})")
 FILES = ("state.json", "tensors.safetensors")
@@ -63,10 +61,10 @@ def save(
     state = {
         "identity": identity,
         "progress": asdict(progress),
-        "rng": _python_and_numpy_rng(),
+        "rng": python_and_numpy_states(),
         "spec": spec,
     }
-    everything = {name: tensor.contiguous() for name, tensor in tensors.items()} | _torch_rng()
+    everything = {name: tensor.contiguous() for name, tensor in tensors.items()} | torch_states()
     _check_space(run, everything)
     with writers.staged_directory(target) as folder:
         writers.write_json(folder / "state.json", state)
@@ -192,32 +190,3 @@ def prune(run: Path, *, keep_last: int, best_step: int | None, written: int) -> 
     for step in steps(run):
         if step not in kept:
             shutil.rmtree(directory(run, step))
-
-
-def _torch_rng() -> dict[str, Tensor]:
-    states = {"rng.torch": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states |= {f"rng.cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
-    return states
-
-
-def _python_and_numpy_rng() -> dict[str, Any]:
-    version, internal, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    return {
-        "python": [version, list(internal), gauss],
-        "numpy": [kind, [int(key) for key in keys], position, has_gauss, cached],
-    }
-
-
-def restore_rng(loaded: Loaded) -> None:
-    """Put Python's, NumPy's and torch's random states back."""
-    state, tensors = loaded.rng, loaded.tensors
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    torch.set_rng_state(tensors["rng.torch"])
-    for name, tensor in tensors.items():
-        if name.startswith("rng.cuda."):
-            torch.cuda.set_rng_state(tensor, int(name.rsplit(".", 1)[1]))

@@ -20,9 +20,13 @@ class Curves:
             self.log(point)
 
     def log(self, point: Mapping[str, Any]) -> None:
-        """Write one point."""
+        """Write one point, its names sorted.
+
+        A checkpoint's JSON gives them back sorted, and the order of the summary must not tell a
+        resumed run from a straight one.
+        """
         self._live.step = point["step"]
-        for name, value in point.items():
+        for name, value in sorted(point.items()):
             if name != "step":
                 self._live.log_metric(name, value)
 

@@ -5,60 +5,25 @@ trainee, the plan and plain settings, and calls back for everything that leaves 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from hashtune.errors import Stopped
-from hashtune.records import Row
-from hashtune.spec.schema import Batch, Checkpoint, Optim, Schedule
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
 from hashtune.training.guard import check_eval_loss, check_skips
 from hashtune.training.model import Trainee
 from hashtune.training.optimizers import build_optimizer, optimizer_tensors, restore_optimizer
+from hashtune.training.plan import Meter, Plan, Settings
+from hashtune.training.randomness import restore_rng
 from hashtune.training.schedules import lr_at
 from hashtune.training.signals import StopRequest
 from hashtune.training.step import StepResult, evaluate_loss, train_step
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The packing plan in memory. steps[i] holds the row numbers of step i + 1."""
-
-    rows: Sequence[Row]
-    steps: Sequence[Sequence[int]]
-    eval_rows: Sequence[Row]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The spec sections the loop reads, the run folder, and the identity checkpoints carry."""
-
-    optim: Optim
-    schedule: Schedule
-    batch: Batch
-    checkpoint: Checkpoint
-    run: Path
-    identity: str
-    spec: Any
-
-
-@dataclass(slots=True)
-class Meter:
-    """What this machine measured; never part of an output."""
-
-    seconds: float = 0.0
-    tokens: int = 0
-    trained_tokens: int = 0
-    steps: int = 0
-    eval_seconds: float = 0.0
-    first_step: int = 1
 
 
 @dataclass(slots=True)
@@ -211,14 +176,21 @@ class Loop:
             if name.startswith("optimizer.")
         }
         restore_optimizer(optimizer, self.trainee.parameters, moments)
-        checkpoints.restore_rng(loaded)
+        restore_rng(loaded.rng, loaded.tensors)
         self.progress = loaded.progress
         self.say(f"  resuming after step {self.progress.step} from {folder.name}")
 
+    @property
+    def adapter_step(self) -> int:
+        """The step whose weights become the adapter, by checkpoint.select."""
+        best = self.progress.best_step
+        if best is None or self.settings.checkpoint.select == "last":
+            return self.progress.step
+        return best
+
     def _select(self) -> None:
         """Put the chosen checkpoint's adapter into the model."""
-        best = self.progress.best_step
-        if self.settings.checkpoint.select == "best" and best not in (None, self.progress.step):
-            assert best is not None
-            self._load(checkpoints.directory(self.settings.run, best))
-            self.say(f"  taking the best checkpoint, step {best}")
+        step = self.adapter_step
+        if step != self.progress.step:
+            self._load(checkpoints.directory(self.settings.run, step))
+            self.say(f"  taking the best checkpoint, step {step}")

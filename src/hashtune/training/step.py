@@ -48,7 +48,7 @@ def train_step(
 
     The loss is the sum over all micro-batches divided by the trained tokens of the whole step, so
     the split into micro-batches changes nothing but the order of sums. A non-finite loss or
-    gradient norm leaves parameters and optimizer untouched, and so does a step with nothing to learn.
+    gradient norm, or no trained token at all, leaves parameters and optimizer untouched.
     """
     trained = targets(rows)
     total = max(1, trained)

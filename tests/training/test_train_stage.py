@@ -1,0 +1,256 @@
+"""The train stage on a tiny base in a temporary checkout: same bytes, resume, its identity."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hashtune import records, writers
+from hashtune.errors import Stopped
+from hashtune.spec.load import read_spec
+from hashtune.spec.schema import Spec
+from hashtune.stages import train
+from hashtune.store.loader import resolve
+from hashtune.store.manifest import manifest_json
+from hashtune.training.plan import Plan
+from hashtune.training.signals import StopRequest
+
+SECTIONS: dict[str, Any] = {
+    "method": {"type": "lora", "r": 2, "alpha": 4.0, "dropout": 0.1, "targets": ["q_proj"]},
+    "quantization": {"type": "none", "double_quant": False},
+    "optim": {
+        "name": "adamw",
+        "lr": 0.01,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-8,
+        "weight_decay": 0.0,
+        "grad_clip": 1.0,
+    },
+    "schedule": {"name": "linear", "warmup_fraction": 0.0, "min_lr_ratio": 0.1},
+    "batch": {"micro": 2, "grad_accum": 1, "world_size": 1},
+    "precision": "fp32",
+    "seed": 7,
+    "determinism": {"mode": "strict", "threads": 1},
+    "checkpoint": {
+        "every_steps": 2,
+        "keep_last": 1,
+        "eval_every_steps": 2,
+        "select": "last",
+        "max_skipped_steps": 0,
+    },
+}
+
+
+class Stop(StopRequest):
+    """Leaves this process's signal handlers alone; fires once a step's line was said."""
+
+    def install(self) -> None: ...
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HASHTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(train, "StopRequest", Stop)
+    manifest = resolve(
+        {"kind": "synthetic", "repo": "tiny", "revision": "0", "file": None, "sha256": None},
+        name="synthetic",
+        say=lambda text: None,
+    )
+    writers.write_json(train.MANIFEST, manifest_json(manifest))
+    writers.write_json(train.CODE, {"modules": {}})
+    rows = {"train": plan.rows, "eval": plan.eval_rows}
+    for name, kept in rows.items():
+        dicts = [{f: getattr(row, f) for f in records.row_schema().names} for row in kept]
+        writers.write_parquet(train.PACK / f"{name}.parquet", dicts, records.row_schema())
+    steps = [
+        {"step": n, "epoch": 1, "rows": list(rows), "trained_tokens": 0, "tokens": 0}
+        for n, rows in enumerate(plan.steps, start=1)
+    ]
+    writers.write_parquet(train.PACK / "steps.parquet", steps, records.step_schema())
+    write_params({})
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def determinism_ends_with_the_test() -> Any:
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def write_params(changes: dict[str, Any]) -> None:
+    sections = {
+        name: {**value, **changes.get(name, {})} if isinstance(value, dict) else value
+        for name, value in SECTIONS.items()
+    }
+    flat = {name: value for name, value in changes.items() if not isinstance(value, dict)}
+    Path("params.yaml").write_text(json.dumps(sections | flat))  # JSON is YAML
+
+
+def spec() -> Spec:
+    return read_spec(*SECTIONS)
+
+
+def identity() -> str:
+    return train.runs.train_identity(train._identity_parts(spec()))
+
+
+def outputs() -> dict[str, bytes]:
+    files = [*Path("build/train").rglob("*"), Path("reports/train.json")]
+    return {path.as_posix(): path.read_bytes() for path in files if path.is_file()}
+
+
+def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
+    train.run()
+    first = outputs()
+    assert sorted(first)[:2] == [
+        "build/train/adapter/adapter_config.json",
+        "build/train/adapter/adapter_model.safetensors",
+    ]
+    report = json.loads(first["reports/train.json"])
+    assert (report["steps"], report["skipped_steps"]) == (6, 0)
+    assert report["documents_apart"] == "proven before training"
+    assert report["trainable_parameters"] == 2 * 2 * (64 + 64)  # 2 layers, q: A 2x64, B 64x2
+    assert report["adapter_sha256"] == writers.sha256_file(train.OUT / "adapter" / train.WEIGHTS)
+    assert not any(str(checkout).encode() in data for data in first.values())
+    folder = checkout / "home" / "runs" / identity()
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "result"]
+    machine = writers.read_json(Path("reports/machine/train.json"))
+    assert machine["output_sha256"] == report["adapter_sha256"]
+    train.run()  # a forced rerun trains from step 1
+    assert outputs() == first
+    assert writers.read_json(Path("reports/machine/train.json"))["first_step_of_this_process"] == 1
+
+
+def test_stopped_and_run_again_gives_the_same_bytes(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train.run()
+    straight = outputs()
+    made: list[StopRequest] = []
+    monkeypatch.setattr(train, "StopRequest", lambda: made.append(Stop()) or made[-1])
+    said = train.frame.say
+
+    def say(text: str) -> None:
+        said(text)
+        if text.startswith("  step 3/"):
+            made[-1].signal = "SIGTERM"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train.frame, "say", say)
+        with pytest.raises(Stopped, match="SIGTERM after step 3 of 6"):
+            train.run()
+    capsys.readouterr()
+    write_params({"checkpoint": {"every_steps": 1}})  # how often is no part of the identity
+    train.run()
+    assert "resuming after step 3 from step-00000003" in capsys.readouterr().out
+    assert outputs() == straight
+
+
+def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
+    seen = {"as is": identity()}
+    changes: list[dict[str, Any]] = [
+        {"method": {"r": 4}},
+        {"quantization": {"type": "nf4"}},
+        {"optim": {"lr": 0.02}},
+        {"optim": {"grad_clip": 2.0}},
+        {"schedule": {"min_lr_ratio": 0.2}},
+        {"batch": {"micro": 1}},
+        {"precision": "bf16"},
+        {"seed": 8},
+        {"determinism": {"threads": 2}},
+        {"checkpoint": {"select": "best"}},
+        {"checkpoint": {"eval_every_steps": 4}},
+        {"checkpoint": {"max_skipped_steps": 1}},
+    ]
+    for change in changes:
+        write_params(change)
+        seen[str(change)] = identity()
+    write_params({})
+    for path in (train.MANIFEST, train.CODE, *sorted(train.PACK.glob("*.parquet"))):
+        before = path.read_bytes()
+        path.write_bytes(before + b" ")
+        seen[path.name] = identity()
+        path.write_bytes(before)
+    assert len(seen) == 1 + len(changes) + 5
+    assert len(set(seen.values())) == len(seen)
+
+
+def test_how_often_checkpoints_are_written_does_not(checkout: Path) -> None:
+    before = identity()
+    write_params({"checkpoint": {"every_steps": 1, "keep_last": 9}})
+    assert identity() == before
+
+
+def test_a_leaking_backend_stops_before_training(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hashtune.errors import InputError
+    from hashtune.training.attention import Probe
+
+    monkeypatch.setattr(train, "run_probe", lambda trainee, row: Probe(0.5, 0.0, 0.5, 1e-4))
+    with pytest.raises(InputError, match="attention-leak"):
+        train.run()
+    assert not train.OUT.exists()
+    assert os.listdir(checkout / "home" / "runs" / identity()) == ["lock"]  # noqa: PTH208
+
+
+def test_layers_that_never_moved_are_refused(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hashtune.errors import InputError
+
+    monkeypatch.setattr(train, "moved_share", lambda folder: 0.75)
+    with pytest.raises(InputError, match="only 75% of the lora_B tensors moved"):
+        train.run()
+
+
+def test_the_report_gives_the_loss_of_the_adapter_not_of_the_last_step(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hashtune.training import loop as loops
+    from hashtune.training.step import EvalResult
+
+    losses = iter([1.0, 2.0, 3.0])
+    monkeypatch.setattr(loops, "evaluate_loss", lambda *a, **k: EvalResult(next(losses), 0.5))
+    write_params({"checkpoint": {"select": "best"}})
+    train.run()
+    report = writers.read_json(Path("reports/train.json"))
+    assert (report["adapter_step"], report["best_step"], report["eval_loss"]) == (2, 2, 1.0)
+    assert report["steps"] == 6
+
+
+def test_the_plan_is_read_as_it_was_written(checkout: Path, plan: Plan) -> None:
+    found = train.read_plan()
+    assert found == Plan(list(plan.rows), [list(s) for s in plan.steps], list(plan.eval_rows))
+
+
+def test_a_second_trainer_takes_the_result(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train.run()
+    first = outputs()
+    real: Callable[..., Any] = train.runs.exclusive
+
+    class Waited:
+        def __init__(self, folder: Path, stop: StopRequest) -> None:
+            self.lock = real(folder, stop)
+
+        def __enter__(self) -> train.runs.Lock:
+            self.lock.__enter__()
+            return train.runs.Lock(waited=True)
+
+        def __exit__(self, *error: Any) -> None:
+            self.lock.__exit__(*error)
+
+    monkeypatch.setattr(train.runs, "exclusive", Waited)
+    monkeypatch.setattr(train, "_train", lambda *args: pytest.fail("it trained"))
+    (train.OUT / "adapter" / train.WEIGHTS).unlink()
+    train.run()
+    assert outputs() == first
+    assert "took the result of the trainer that was already at it" in capsys.readouterr().out
