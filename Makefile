@@ -5,7 +5,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: setup repro test check prove runs lock clean-venv
+.PHONY: setup repro test check prove runs lock
 
 setup: .venv/installed
 
@@ -22,10 +22,8 @@ repro: setup ## rebuild the adapter this commit describes, then judge it
 test: setup ## unit, property and pipeline tests
 	pytest
 
-check: setup ## lint, format, types
-	ruff check .
-	ruff format --check .
-	mypy
+check: setup ## lint, format and types, as the commit hook runs them
+	pre-commit run --all-files
 
 prove: setup ## the slow proofs, on the real base (bench/)
 	python bench/prove.py

@@ -33,13 +33,13 @@ def main(stage: str, run: Callable[[], None]) -> None:
         say(f"{stage}: start")
         run()
     except InputError as error:
-        _die(f"{stage}: refused, nothing was written.\n{error}", EXIT_INPUT)
+        _die(f"{stage}: refused.\n{error}", EXIT_INPUT)
     except Stopped as error:
         _die(f"{stage}: stopped, can resume. {error}", EXIT_STOPPED)
-    except Exception:  # the one blanket handler: it keeps the traceback and exits 70
+    except Exception:  # noqa: BLE001  the edge: keeps the traceback and exits 70
         traceback.print_exc()
         _die(
-            f"{stage}: this is a fault of hashtune, not of your input (traceback above).",
+            f"{stage}: a fault of hashtune, not of your input (traceback above).",
             EXIT_FAULT,
         )
     sys.exit(0)

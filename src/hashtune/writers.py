@@ -57,8 +57,8 @@ def write_bytes(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
@@ -136,14 +136,14 @@ def staged_directory(target: Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
     try:
         yield temporary
-        os.chmod(temporary, 0o755)
+        temporary.chmod(0o755)
         for file in temporary.rglob("*"):
             if file.is_file():
                 with file.open("rb") as stream:
                     os.fsync(stream.fileno())
         if target.exists():
             shutil.rmtree(target)
-        os.replace(temporary, target)
+        temporary.replace(target)
         fsync_directory(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -31,17 +31,15 @@ def test_changed_code_reruns_its_stages_only(toy):
 
 
 def test_branch_as_revision_is_refused(toy):
-    toy.run(
-        "hashtune",
-        "compose",
-        "experiment=toy",
-        "base_model.source=hub",
-        "base_model.revision=main",
-        "base_model.repo=org/model",
-    )
-    output = toy.run("dvc", "repro", code=255)
+    overrides = ["base_model.source=hub", "base_model.revision=main", "base_model.repo=org/model"]
+    settings = [word for o in ["experiment=toy", *overrides] for word in ("-S", o)]
+    output = toy.run("dvc", "exp", "run", *settings, code=255)
     assert "base_model.revision: 'main' is not a commit" in output
     assert toy.stages(output) == ["spec"]
+    before = (toy.path / "params.yaml").read_text()
+    output = toy.run("hashtune", "compose", "experiment=toy", *overrides, code=2)
+    assert "base_model.revision: 'main' is not a commit" in output
+    assert (toy.path / "params.yaml").read_text() == before
 
 
 def test_unknown_key_is_refused_with_the_nearest(toy):

@@ -24,9 +24,20 @@ def test_entry_names_every_input_and_no_environment(toy):
     assert "commit" not in text
 
 
-def test_artifact_can_be_got(toy):
-    toy.run("dvc", "artifacts", "get", ".", "triage", "-o", "got")
+def test_a_registered_adapter_can_be_got_and_a_rejected_one_cannot(toy):
+    toy.run("gto", "register", "triage", "HEAD", "--version", "v1.0.0")
+    toy.run("dvc", "artifacts", "get", ".", "triage", "--rev", "v1.0.0", "-o", "got")
     assert (toy.path / "got/adapter_model.safetensors").is_file()
+    toy.run("hashtune", "compose", "experiment=toy", "eval_gate.task_min=0.99")
+    toy.run("dvc", "repro")
+    assert toy.report("release")["released"] is False
+    toy.git("commit", "-q", "-a", "-m", "rejected")
+    toy.run("gto", "register", "triage", "HEAD", "--version", "v1.0.1")
+    output = toy.run(
+        "dvc", "artifacts", "get", ".", "triage", "--rev", "v1.0.1", "-o", "none", code=None
+    )
+    assert not (toy.path / "none").exists(), output
+    toy.git("tag", "-d", "triage@v1.0.0", "triage@v1.0.1")
 
 
 def test_chat_answers_with_base_and_adapter(toy):

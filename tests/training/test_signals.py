@@ -13,9 +13,11 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 CHILD = """
 import sys, time
 from pathlib import Path
+from hashtune import frame
 from hashtune.training.signals import StopRequest
 stop = StopRequest()
 assert not stop
+frame.die_with_parent()
 stop.install()
 folder = Path(sys.argv[1])
 (folder / "ready").touch()
@@ -60,7 +62,6 @@ def test_a_signal_is_a_request_not_an_end(number: signal.Signals, tmp_path: Path
     assert f"{number.name}: finishing this step, then a checkpoint" in out
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux")
 def test_the_death_of_the_parent_stops_the_child(tmp_path: Path) -> None:
     """Killing only `dvc` leaves no orphan that trains on, nor one that a broken pipe ends."""
     with start(PARENT, CHILD, str(tmp_path)) as parent:

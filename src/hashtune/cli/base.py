@@ -1,5 +1,6 @@
 """hashtune base: where the pinned base model lies on this machine, fetched if it is missing."""
 
+import sys
 from pathlib import Path
 
 from hashtune.errors import Finding, InputError
@@ -18,5 +19,11 @@ def require_manifest() -> Path:
 
 def run() -> int:
     """Print the folder that holds weights, config and tokenizer."""
-    print(materialise(read_manifest(require_manifest())))
+    folder = materialise(read_manifest(require_manifest()), say=_to_stderr)
+    print(folder)
     return 0
+
+
+def _to_stderr(text: str) -> None:
+    """Standard output holds the folder alone, so that scripts can take it."""
+    print(text, file=sys.stderr)

@@ -35,6 +35,7 @@ def check_gate() -> int:
     for file in (GATE, LOCK):
         if not file.is_file():
             raise InputError(Finding("no-verdict", "is missing", file=str(file), fix="dvc repro"))
+    check_drift(Path.cwd(), read_params())
     findings = stale(LOCK.read_text(encoding="utf-8"), read_params(), GATE)
     if findings:
         raise InputError(findings)

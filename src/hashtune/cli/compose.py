@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hashtune import writers
+from hashtune.errors import InputError
 from hashtune.spec.composition import compose, parse
 from hashtune.spec.load import PARAMS, validate
+from hashtune.spec.pins import check_pins
 
 
 def run(overrides: Sequence[str], *, only_print: bool) -> int:
     """Compose, validate, write params.yaml (or print it). A refused spec changes nothing."""
     text = compose(Path.cwd(), overrides)
-    validate(parse(text), file="conf/")
+    findings = check_pins(validate(parse(text), file="conf/"), Path.cwd())
+    if findings:
+        raise InputError(findings)
     if only_print:
         print(text, end="")
         return 0

@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INPUT
     except KeyboardInterrupt:
         return 130
-    except Exception:  # the one blanket handler: it keeps the traceback and exits 70
+    except Exception:  # noqa: BLE001  the edge: keeps the traceback and exits 70
         traceback.print_exc()
         print("hashtune: this is a fault of hashtune (traceback above).", file=sys.stderr)
         return EXIT_FAULT

@@ -5,7 +5,7 @@ from typing import Any
 
 SNIPPET = """import subprocess, peft, transformers
 base_dir = subprocess.check_output(["hashtune", "base"], text=True).strip()
-model = transformers.AutoModelForCausalLM.from_pretrained(base_dir)
+model = transformers.AutoModelForCausalLM.from_pretrained(base_dir, dtype="{dtype}")
 model = peft.PeftModel.from_pretrained(model, "{folder}")
 tokenizer = transformers.AutoTokenizer.from_pretrained("{folder}")
 """
@@ -25,6 +25,7 @@ def model_card(entry: Mapping[str, Any], *, folder: str) -> str:
         for rule in entry["evidence"]["rules"]
     )
     method = spec["method"]
+    dtype = {"fp32": "float32", "bf16": "bfloat16"}[spec["evaluation"]["base_precision"]]
     return f"""---
 library_name: peft
 base_model: {base["source"]["repo"]}
@@ -46,7 +47,7 @@ steps. Verdict of its gate: **{entry["verdict"]}**.
 In the root of a clone of the project (the base is the pinned one, fetched if it is missing):
 
 ```python
-{SNIPPET.format(folder=folder)}```
+{SNIPPET.format(folder=folder, dtype=dtype)}```
 
 Chat template, stop tokens and tokenizer are the ones it was trained with; they lie beside the
 weights. `entry.json` names every input by hash; `dvc repro` on the tagged commit rebuilds it.

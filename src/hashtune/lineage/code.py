@@ -9,6 +9,7 @@ print or transport (NEUTRAL). An unknown package counts: safe by default.
 import ast
 import hashlib
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -16,49 +17,18 @@ from pathlib import Path
 
 from hashtune.errors import Finding, InputError
 
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 FIRST_PARTY = ("hashtune", "hydra_plugins")
 # They print, log, transport or organise; the bits of an output do not pass through them.
 NEUTRAL = frozenset(
-    [
-        "dvc",
-        "dvclive",
-        "gto",
-        "rich",
-        "tqdm",
-        "requests",
-        "urllib3",
-        "certifi",
-        "charset-normalizer",
-        "idna",
-        "httpx",
-        "httpx2",
-        "httpcore",
-        "httpcore2",
-        "h11",
-        "anyio",
-        "sniffio",
-        "click",
-        "typer",
-        "typer-slim",
-        "shellingham",
-        "colorama",
-        "pygments",
-        "markdown-it-py",
-        "mdurl",
-        "hf-xet",
-        "fsspec",
-        "filelock",
-        "psutil",
-        "setuptools",
-        "pip",
-        "wheel",
-        "packaging",
-        "typing-extensions",
-        "typing-inspection",
-        "annotated-types",
-        "annotated-doc",
-        "truststore",
-    ]
+    {
+        *("dvc", "dvclive", "gto", "rich", "tqdm", "typer", "typer-slim", "click", "colorama"),
+        *("pygments", "markdown-it-py", "mdurl", "shellingham", "psutil", "filelock", "fsspec"),
+        *("requests", "urllib3", "certifi", "charset-normalizer", "idna", "truststore", "hf-xet"),
+        *("httpx", "httpx2", "httpcore", "httpcore2", "h11", "anyio", "sniffio"),
+        *("setuptools", "pip", "wheel", "packaging", "typing-extensions", "typing-inspection"),
+        *("annotated-types", "annotated-doc"),
+    }
 )
 
 
@@ -93,12 +63,8 @@ def ast_hash(tree: ast.Module) -> str:
     """Hex sha256 of the tree without docstrings and positions."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        if (
-            isinstance(node, kinds)
-            and isinstance(body, list)
-            and ast.get_docstring(node) is not None
-        ):
+        documented = isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None
+        if documented and isinstance(body, list):
             body[:1] = [] if len(body) > 1 else [ast.Pass()]
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
@@ -162,21 +128,36 @@ def packages(imports: Iterable[str], lock: Mapping[str, str]) -> dict[str, str]:
     return counted
 
 
+def import_findings(imports: Iterable[str], lock: Mapping[str, str]) -> list[Finding]:
+    """Every third-party import that is not installed, or that the lock does not pin."""
+    distributions = metadata.packages_distributions()
+    findings = []
+    for name in sorted(set(imports) - sys.stdlib_module_names):
+        found = {normal(distribution) for distribution in distributions.get(name, ())}
+        if not found:
+            findings.append(_environment(f"{name} is imported but not installed"))
+        elif not found & lock.keys():
+            findings.append(_environment(f"{name} is imported but not pinned", fix="make lock"))
+    return findings
+
+
 def environment_findings(counted: Iterable[str], lock: Mapping[str, str]) -> list[Finding]:
-    """Every counted package whose installed version differs from the lock.
+    """Every counted package that is not installed in its locked version.
 
     A local version label (torch 2.13.0+cpu) fits its public version: one lock serves CPU and CUDA.
     """
     findings = []
     for name in sorted(set(counted)):
-        installed = metadata.version(name)
+        try:
+            installed = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            findings.append(_environment(f"{name} is pinned but not installed"))
+            continue
         if installed.split("+")[0] != lock[name].split("+")[0]:
-            findings.append(
-                Finding(
-                    "environment-differs",
-                    f"{name} {installed} is installed, the lock pins {lock[name]}",
-                    file="requirements.lock",
-                    fix="make setup",
-                )
-            )
+            message = f"{name} {installed} is installed, the lock pins {lock[name]}"
+            findings.append(_environment(message))
     return findings
+
+
+def _environment(message: str, fix: str = "pip install -r requirements.lock") -> Finding:
+    return Finding("environment-differs", message, file="requirements.lock", fix=fix)

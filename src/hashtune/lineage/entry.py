@@ -46,7 +46,7 @@ def build_entry(
         "code": hashes["code"],
         "data": hashes["data"],
         "adapter": hashes["adapter"],
-        "checkpoint_step": train["steps"],
+        "checkpoint_step": train["adapter_step"],
         "training": train,
         "verdict": gate["verdict"],
         "evidence": gate,

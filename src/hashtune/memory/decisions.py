@@ -77,7 +77,7 @@ def _edits(work: Workload) -> dict[str, Edit]:
         micro = work.micro // 2
         edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
     if work.quantization != "nf4":
-        edits["quantization=nf4"] = lambda w: replace(w, quantization="nf4", double_quant=True)
+        edits["method=qlora"] = lambda w: replace(w, quantization="nf4", double_quant=True)
     if work.precision == "fp32":
         edits["precision=bf16"] = lambda w: replace(w, precision="bf16")
     if work.longest_row > 1:

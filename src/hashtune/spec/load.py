@@ -47,8 +47,8 @@ def read_spec(*sections: str, path: Path = PARAMS) -> Spec:
     findings: list[Finding] = []
     values: dict[str, Any] = {}
     for name in sections:
-        field = Spec.model_fields[name]
-        adapter: TypeAdapter[Any] = TypeAdapter(field.annotation)
+        kind: Any = Spec.model_fields[name].annotation
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
         try:
             values[name] = adapter.validate_python(params.get(name), strict=True)
         except ValidationError as error:

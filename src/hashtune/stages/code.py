@@ -7,10 +7,17 @@ nothing and a new torch does. Refuses an environment that differs from requireme
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from hashtune import frame, writers
 from hashtune.errors import InputError
-from hashtune.lineage.code import closure, environment_findings, packages, read_lock
+from hashtune.lineage.code import (
+    closure,
+    environment_findings,
+    import_findings,
+    packages,
+    read_lock,
+)
 
 SRC = Path("src")
 LOCK = Path("requirements.lock")
@@ -22,9 +29,11 @@ def run() -> None:
     lock = read_lock(LOCK.read_text(encoding="utf-8"), file=str(LOCK))
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     names = sorted(path.stem for path in (SRC / "hashtune/stages").glob("*.py"))
-    records = {}
+    records: dict[str, dict[str, Any]] = {}
+    imports: set[str] = set()
     for stage in (name for name in names if name not in ("__init__", "code")):
         found = closure(f"hashtune.stages.{stage}", SRC)
+        imports |= found.imports
         records[stage] = {
             "stage": stage,
             "python": python,
@@ -32,7 +41,7 @@ def run() -> None:
             "packages": packages(found.imports, lock),
         }
     counted = {name for record in records.values() for name in record["packages"]}
-    findings = environment_findings(counted, lock)
+    findings = [*import_findings(imports, lock), *environment_findings(counted, lock)]
     if findings:
         raise InputError(findings)
     for stage, record in records.items():

@@ -11,7 +11,7 @@ from typing import Any
 from hashtune import frame, writers
 from hashtune.lineage.card import model_card
 from hashtune.lineage.entry import build_entry, hash_files
-from hashtune.store.loader import generation_eos_ids, materialise
+from hashtune.store.loader import materialise
 from hashtune.store.manifest import Manifest, read_manifest
 
 OUT = Path("build/release")
@@ -68,7 +68,8 @@ def _write_adapter(folder: Path, entry: dict[str, Any], manifest: Manifest) -> N
     source = base / "chat_template.jinja" if template == "base" else Path(template)
     writers.write_bytes(folder / "chat_template.jinja", source.read_bytes())
     writers.write_json(
-        folder / "generation_config.json", {"eos_token_id": generation_eos_ids(manifest)}
+        folder / "generation_config.json",
+        {"eos_token_id": writers.read_json(Path("reports/tokenize.json"))["stop_ids"]},
     )
     writers.write_text(folder / "README.md", model_card(entry, folder=(OUT / "adapter").as_posix()))
 

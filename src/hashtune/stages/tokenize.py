@@ -63,7 +63,12 @@ def run() -> None:
     ledger = [{"split": name, **asdict(d)} for name, split in splits.items() for d in split[1]]
     writers.write_jsonl(OUT / "ledger.jsonl", ledger)
     reports = {name: split[2] for name, split in splits.items()}
-    pins = {"template_sha256": template.sha256, "date": template.date, "stops": stops.texts}
+    pins = {
+        "template_sha256": template.sha256,
+        "date": template.date,
+        "stops": stops.texts,
+        "stop_ids": stops.single_ids,
+    }
     frame.write_report("tokenize", {**pins, **reports})
     _close(reports, stops, time.monotonic() - started)
 

@@ -5,18 +5,16 @@ writes build/train/adapter/ and build/train/curves/. SIGTERM, SIGINT and the dea
 step, checkpoint and exit 75; `dvc repro` continues to the same bits.
 """
 
-import resource
 from pathlib import Path
 from typing import Any
 
 from hashtune import frame, writers
-from hashtune.errors import Finding, InputError
 from hashtune.records import Row
 from hashtune.spec.schema import Spec
 from hashtune.store.loader import home, load_base
 from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
-from hashtune.training.adapter import WEIGHTS, moved_share, write_adapter
+from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
 from hashtune.training.loop import Loop
 from hashtune.training.model import (
@@ -27,6 +25,7 @@ from hashtune.training.model import (
 )
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.signals import StopRequest
+from hashtune.training.summary import measure, summarise
 
 MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
@@ -126,43 +125,15 @@ def _probe(trainee: Trainee, plan: Plan) -> dict[str, object]:
 
 
 def _report(loop: Loop, manifest: Manifest, probe: dict[str, object]) -> None:
-    trainee, progress, meter = loop.trainee, loop.progress, loop.meter
     weights = OUTPUTS["adapter"] / WEIGHTS
-    moved = moved_share(OUTPUTS["adapter"])
-    if progress.updates and moved < 1.0:
-        raise InputError(
-            Finding("untrained-layers", f"only {moved:.0%} of the lora_B tensors moved")
-        )
-    losses = [point["train/loss"] for point in progress.points if "train/loss" in point]
-    evals = {point["step"]: point["eval/loss"] for point in progress.points if "eval/loss" in point}
-    trainable = sum(parameter.numel() for parameter in trainee.parameters.values())
-    report = {
-        "adapter_sha256": writers.sha256_file(weights),
-        "steps": progress.step,
-        "skipped_steps": len(progress.skipped),
-        "best_step": progress.best_step,
-        "loss_first": losses[0] if losses else None,
-        "loss_last": losses[-1] if losses else None,
-        "adapter_step": loop.adapter_step,
-        "eval_loss": evals[loop.adapter_step] if evals else None,
-        "trainable_parameters": trainable,
-        **probe,
-    }
+    report = {**summarise(loop, OUTPUTS["adapter"]), **probe}
+    measured = measure(loop)
     frame.write_report("train", report)
-    frozen = sum(p.numel() for p in trainee.peft.parameters()) - trainable
-    rate = meter.tokens / meter.seconds if meter.seconds else 0.0
-    measured = {
-        "tokens_per_second": rate,
-        "trained_tokens_per_second": meter.trained_tokens / meter.seconds if rate else 0.0,
-        "model_tflops": 4 * frozen * rate / 1e12,
-        "flops_convention": "4N per token: forward 2N, backward through the frozen base 2N",
-        "train_seconds": meter.seconds,
-        "eval_seconds": meter.eval_seconds,
-        "first_step_of_this_process": meter.first_step,
-        "peak_rss_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
-    }
     frame.write_machine("train", measured, belongs_to=weights)
-    frame.closing_table(f"train: adapter over {manifest.name}", report | {"tokens/s": rate})
+    frame.closing_table(
+        f"train: adapter over {manifest.name}",
+        report | {"tokens/s": measured["tokens_per_second"]},
+    )
 
 
 if __name__ == "__main__":

@@ -108,6 +108,7 @@ def convert(gguf: Path, directory: Path) -> None:
 
     Elementwise arithmetic only, so the result does not depend on the number of threads.
     """
+    import gguf as _reader  # noqa: F401  transformers loads it by name; so `code` counts it
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 

@@ -21,7 +21,7 @@ def check_skips(skipped: Sequence[int], *, allowed: int, example_ids: Sequence[s
                 f"{len(skipped)} steps with a non-finite loss or gradient ({list(skipped)}); the "
                 f"last one saw the examples {', '.join(example_ids)}",
                 field="optim.lr",
-                fix="lower optim.lr, or look at these examples; `hashtune inspect --id ID`",
+                fix="lower optim.lr, or look at these examples in build/tokenize/train.parquet",
             )
         )
 

@@ -1,6 +1,7 @@
 """The model that is trained: frozen base, PEFT adapter in fp32, one forward for loss and probes."""
 
 import contextlib
+import os
 import random
 import warnings
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from hashtune.training.batches import Batch
 
 
 def set_determinism(settings: Determinism) -> None:
-    """Threads and deterministic algorithms for this process."""
+    """Threads and deterministic algorithms for this process, before anything touches CUDA."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what cuBLAS needs to be deterministic
     torch.set_num_threads(settings.threads)
     torch.use_deterministic_algorithms(settings.mode == "strict")
 
@@ -34,6 +36,7 @@ def quantization_config(quantization: Quantization, precision: str) -> object | 
     """The bitsandbytes settings transformers loads the base with, or None."""
     if quantization.type == "none":
         return None
+    import bitsandbytes as _kernels  # noqa: F401  transformers loads it by name; `code` counts it
     from transformers import BitsAndBytesConfig
 
     if quantization.type == "int8":

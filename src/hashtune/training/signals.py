@@ -1,12 +1,8 @@
-"""Stop requests: finish the step, checkpoint, exit 75. Dying with DVC: no orphan trains on."""
+"""Stop requests: finish the step, checkpoint, exit 75. The death of DVC is one too (frame.py)."""
 
-import ctypes
 import os
 import signal
-import sys
 from types import FrameType
-
-PR_SET_PDEATHSIG = 1
 
 
 class StopRequest:
@@ -16,18 +12,9 @@ class StopRequest:
         self.signal: str | None = None
 
     def install(self) -> None:
-        """Catch SIGTERM and SIGINT, and ask the kernel for SIGTERM when our parent dies.
-
-        Without the latter, killing `dvc` alone leaves an orphan, and the next `dvc repro` starts a
-        second trainer.
-        """
+        """Catch SIGTERM and SIGINT instead of ending at once."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
-        parent = os.getppid()
-        if sys.platform == "linux":
-            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:  # it died before the request was in place
-                self.signal = "SIGTERM"
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.signal = signal.Signals(number).name

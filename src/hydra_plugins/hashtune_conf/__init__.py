@@ -48,9 +48,7 @@ def stamp() -> str:
     missing = untracked_conf(root)
     if missing:
         names = " ".join(missing)
-        raise ValueError(
-            f"not in Git, absent in --queue and --temp runs: {names} (git add {names})"
-        )
+        raise ValueError(f"not in Git, so absent in --queue and --temp runs: git add {names}")
     return conf_sha256(root)
 
 

@@ -1,0 +1,84 @@
+"""The command line: exit codes, nothing changed on refusal, output a script can take."""
+
+import json
+
+import pytest
+
+from hashtune.cli.main import main
+
+
+@pytest.fixture
+def project(tmp_path, root, monkeypatch):
+    """A project without outputs."""
+    import shutil
+    import subprocess
+
+    for name in ("conf", "data"):
+        shutil.copytree(root / name, tmp_path / name)
+    shutil.copy2(root / "dvc.yaml", tmp_path / "dvc.yaml")
+    (tmp_path / ".dvc").mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "-A"], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_compose_then_check(project, capsys):
+    assert main(["compose", "optim.lr=0.25"]) == 0
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    assert "override: optim.lr: conf/ says 0.001, params.yaml says 0.25" in out
+    assert "valid: default,optim.lr=0.25" in out
+
+
+def test_print_writes_nothing(project, capsys):
+    assert main(["compose", "--print"]) == 0
+    assert capsys.readouterr().out.startswith("run:\n")
+    assert not (project / "params.yaml").exists()
+
+
+def test_a_refused_override_leaves_params_as_they_were(project, capsys):
+    main(["compose"])
+    before = (project / "params.yaml").read_bytes()
+    assert main(["compose", "optim.lr=fast"]) == 2
+    assert main(["compose", "+optim.lrr=1"]) == 2
+    assert (project / "params.yaml").read_bytes() == before
+    assert "did you mean 'lr'?" in capsys.readouterr().err
+
+
+def test_outside_a_project(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compose"]) == 2
+    assert "root of a project" in capsys.readouterr().err
+
+
+def test_no_verdict_no_base_no_adapter_name_their_cure(project, capsys):
+    main(["compose"])
+    assert main(["check", "--gate"]) == 2
+    assert main(["base"]) == 2
+    assert main(["chat", "hi"]) == 2
+    assert capsys.readouterr().err.count("dvc repro") >= 3
+
+
+def test_gate_exit_codes(project, capsys):
+    import hashlib
+
+    main(["compose"])
+    (project / "reports").mkdir()
+    for verdict, code in (("pass", 0), ("fail", 1), ("not enough evidence", 1)):
+        text = json.dumps({"verdict": verdict, "rules": [{"name": "r", "verdict": verdict}]})
+        (project / "reports/gate.json").write_text(text)
+        md5 = hashlib.md5(text.encode()).hexdigest()
+        lock = f"stages:\n  gate:\n    outs:\n    - path: reports/gate.json\n      md5: {md5}\n"
+        (project / "dvc.lock").write_text(lock)
+        assert main(["check", "--gate"]) == code
+    assert "verdict: not enough evidence" in capsys.readouterr().out
+
+
+def test_an_unexpected_fault_keeps_its_traceback_and_exits_70(project, monkeypatch, capsys):
+    def broken(*_arguments, **_keywords):
+        raise KeyError("ours")
+
+    monkeypatch.setattr("hashtune.cli.compose.compose", broken)
+    assert main(["compose"]) == 70
+    assert "Traceback" in capsys.readouterr().err

@@ -1,0 +1,60 @@
+"""Entry and model card."""
+
+import ast
+
+from hashtune.lineage.card import SNIPPET, model_card
+from hashtune.lineage.entry import build_entry, hash_files
+
+RULE = {
+    "name": "task.intent.score",
+    "value": 0.9,
+    "threshold": 0.75,
+    "items": 200,
+    "verdict": "pass",
+}
+
+
+def entry(verdict="pass"):
+    return build_entry(
+        name="triage",
+        spec={
+            "name": "default",
+            "spec": {
+                "method": {"type": "lora", "r": 8, "alpha": 16.0},
+                "evaluation": {"base_precision": "fp32"},
+            },
+        },
+        manifest={"name": "tiny", "source": {"repo": "org/tiny", "revision": "abc"}},
+        gate={"verdict": verdict, "rules": [RULE]},
+        train={"adapter_step": 7, "steps": 9},
+        hashes={"code": {"a": "1"}, "data": {"b": "2"}, "adapter": {"c": "3"}},
+    )
+
+
+def test_entry_holds_spec_hashes_verdict_and_step():
+    made = entry("fail")
+    assert (made["name"], made["run"], made["verdict"], made["checkpoint_step"]) == (
+        *("triage", "default", "fail"),
+        7,
+    )
+    assert made["data"] == {"b": "2"}
+
+
+def test_card_names_base_rules_and_a_five_line_snippet():
+    text = model_card(entry(), folder="build/release/adapter")
+    assert "org/tiny at abc" in text
+    assert "| task.intent.score | 0.900 | 0.750 | 200 | pass |" in text
+    assert len(SNIPPET.splitlines()) == 5
+    ast.parse(SNIPPET.format(folder="x", dtype="float32"))
+
+
+def test_hash_files_walks_folders_in_name_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    from pathlib import Path
+
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/b").write_bytes(b"")
+    (tmp_path / "d/a").write_bytes(b"a")
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert list(hash_files([Path("d")])) == ["d/a", "d/b"]
+    assert hash_files([Path("d")])["d/b"] == empty

@@ -1,0 +1,139 @@
+"""Composition and drift: what conf/ says, what params.yaml says, and who is told."""
+
+import pytest
+
+from hashtune.errors import InputError
+from hashtune.spec.composition import (
+    Difference,
+    check_drift,
+    compose,
+    differences,
+    leaves,
+    parse,
+    run_name,
+)
+from hashtune.spec.load import validate
+from hydra_plugins.hashtune_conf import conf_sha256, dvc_root
+
+
+def test_committed_params_are_what_conf_composes(root, monkeypatch):
+    monkeypatch.chdir(root)
+    assert (root / "params.yaml").read_text(encoding="utf-8") == compose(root)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["experiment=smoke"],
+        ["experiment=toy"],
+        ["method=qlora"],
+        ["optim=sgd"],
+        ["schedule=linear"],
+        ["schedule=constant"],
+        ["hardware=h100"],
+        ["base_model=synthetic"],
+        ["quantization=int8", "method.type=qlora"],
+    ],
+)
+def test_every_shipped_choice_composes_and_validates(project, overrides):
+    validate(parse(compose(project, overrides)))
+
+
+def test_qlora_brings_nf4(project):
+    spec = validate(parse(compose(project, ["method=qlora"])))
+    assert (spec.quantization.type, spec.quantization.double_quant) == ("nf4", True)
+    assert spec.method.type == "qlora"
+
+
+@pytest.mark.parametrize("text", ["1e-4", "1e-04", "0.0001", "1.0e-4"])
+def test_every_spelling_of_a_number_is_the_same_number(project, text):
+    composed = parse(compose(project, [f"optim.lr={text}"]))
+    assert composed["optim"]["lr"] == 0.0001
+    assert isinstance(composed["optim"]["lr"], float)
+
+
+def test_same_stamp_means_overrides(project):
+    params = parse(compose(project, ["optim.lr=0.5", "method=qlora"]))
+    drift = check_drift(project, params)
+    assert drift.note is None
+    assert [change.key for change in drift.overrides] == [
+        "method.type",
+        "optim.lr",
+        "quantization.double_quant",
+        "quantization.type",
+    ]
+
+
+def test_changed_comment_passes_with_a_note(project):
+    params = parse(compose(project))
+    file = project / "conf/optim/adamw.yaml"
+    file.write_text(file.read_text() + "# a remark\n")
+    drift = check_drift(project, params)
+    assert drift.overrides == []
+    assert "hashtune compose" in drift.note
+
+
+def test_stale_conf_stops_with_key_and_both_values(project):
+    params = parse(compose(project))
+    file = project / "conf/optim/adamw.yaml"
+    file.write_text(file.read_text().replace("lr: 0.001", "lr: 0.002"))
+    with pytest.raises(InputError) as caught:
+        check_drift(project, params)
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("stale-params", "optim.lr")
+    assert "conf/ says 0.002, params.yaml says 0.001" in finding.message
+
+
+def test_an_override_of_an_experiment_is_told_apart_from_the_experiment(project):
+    params = parse(compose(project, ["experiment=toy", "seed=7"]))
+    drift = check_drift(project, params)
+    assert [change.key for change in drift.overrides] == ["seed"]
+
+
+def test_untracked_and_stray_files_are_refused_by_name(project):
+    (project / "conf/optim/mine.yaml").write_text("name: adamw\n")
+    (project / "conf/params.yaml").write_text("x: 1\n")
+    with pytest.raises(InputError) as caught:
+        compose(project)
+    assert {(f.rule, f.file) for f in caught.value.findings} == {
+        ("stray-params", "conf/params.yaml"),
+        ("untracked-conf", "conf/optim/mine.yaml"),
+    }
+
+
+def test_a_bad_override_is_refused_in_hydras_words(project):
+    with pytest.raises(InputError, match=r"optim\.lrr"):
+        compose(project, ["optim.lrr=1"])
+    with pytest.raises(InputError, match="nosuch"):
+        compose(project, ["method=nosuch"])
+
+
+def test_the_stamp_sees_names_and_bytes(project):
+    before = conf_sha256(project)
+    file = project / "conf/optim/sgd.yaml"
+    file.rename(project / "conf/optim/other.yaml")
+    renamed = conf_sha256(project)
+    (project / "conf/optim/other.yaml").write_bytes(b"x")
+    assert len({before, renamed, conf_sha256(project)}) == 3
+    assert dvc_root(project / "conf/optim") == project
+
+
+def test_differences_see_value_type_and_presence():
+    assert differences(
+        {"a": {"b": 1, "c": []}}, {"a": {"b": 1.0, "d": None}, "conf_sha256": 1}
+    ) == [
+        Difference("a.b", 1, 1.0),
+        Difference("a.c", [], None),
+    ]
+    assert leaves({"a": {}, "b": {"c": [1]}}) == {"a": {}, "b.c": [1]}
+
+
+def test_run_name_puts_group_choices_first():
+    changes = [
+        Difference("method.r", 16, 8),
+        Difference("method.type", "lora", "qlora"),
+        Difference("optim.lr", 0.001, 1e-4),
+        Difference("seed", 1, 2),
+    ]
+    assert run_name("default", changes) == "default,method=qlora,optim.lr=0.0001,seed=2"

@@ -1,0 +1,74 @@
+"""Nothing unpinned and nothing contradictory gets through."""
+
+import pytest
+
+from hashtune.spec.composition import compose, parse
+from hashtune.spec.load import validate
+from hashtune.spec.pins import check_pins
+
+HASH = "0" * 64
+
+
+def found(project, changes):
+    params = parse(compose(project))
+    for dotted, value in changes.items():
+        *sections, key = dotted.split(".")
+        target = params
+        for section in sections:
+            target = target[int(section)] if section.isdigit() else target[section]
+        target[key] = value
+    return [(f.field, f.rule) for f in check_pins(validate(params), project)]
+
+
+def test_the_shipped_spec_is_pinned(project):
+    assert found(project, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"base_model.source": "hub", "base_model.revision": "main"},
+            ("base_model.revision", "unpinned"),
+        ),
+        (
+            {"base_model.source": "hub", "base_model.revision": "a" * 39},
+            ("base_model.revision", "unpinned"),
+        ),
+        ({"base_model.revision": ">=0.1"}, ("base_model.revision", "unpinned")),
+        ({"base_model.sha256": None}, ("base_model.sha256", "unpinned")),
+        (
+            {"base_model.source": "path", "base_model.sha256": None},
+            ("base_model.sha256", "unpinned"),
+        ),
+        ({"base_model.init_adapter": "x"}, ("base_model.init_adapter", "not-there-yet")),
+        ({"data.eval.sha256": None}, ("data.eval.sha256", "unpinned")),
+        ({"data.replay.sha256": None}, ("data.replay.sha256", "unpinned")),
+        ({"data.sources.0.sha256": HASH}, ("data.sources[0].sha256", "pin-differs")),
+        ({"data.test.sha256": HASH}, ("data.test.sha256", "pin-differs")),
+        ({"data.test.uri": "data/none.jsonl"}, ("data.test", "no-file")),
+        ({"data.test.uri": "../test.jsonl"}, ("data.test", "outside-root")),
+        ({"data.test.uri": "/etc/passwd"}, ("data.test", "outside-root")),
+        ({"regression.suites.1.sha256": HASH}, ("regression.suites[1].sha256", "pin-differs")),
+        ({"tokenizer.chat_template": "../x.jinja"}, ("tokenizer", "outside-root")),
+        ({"quantization.type": "nf4"}, ("method.type", "contradiction")),
+        ({"method.type": "qlora"}, ("method.type", "contradiction")),
+        ({"checkpoint.every_steps": 3}, ("checkpoint.eval_every_steps", "contradiction")),
+        ({"data.task.fields": []}, ("data.task.fields", "contradiction")),
+        ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
+        ({"data.test.uri": None}, ("data.test", "no-held-out")),
+    ],
+)
+def test_each_loose_end_is_named_by_field(project, changes, expected):
+    assert expected in found(project, changes)
+
+
+def test_a_commit_is_a_pin(project):
+    changes = {"base_model.source": "hub", "base_model.revision": "a" * 40}
+    assert found(project, changes) == []
+
+
+def test_a_changed_byte_in_data_is_seen(project):
+    file = project / "data/triage/train.jsonl"
+    file.write_bytes(file.read_bytes() + b"\n")
+    assert found(project, {}) == [("data.sources[0].sha256", "pin-differs")]

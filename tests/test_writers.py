@@ -1,0 +1,58 @@
+"""Writers: canonical, atomic, and nothing half-written."""
+
+import pyarrow as pa
+import pytest
+
+from hashtune import writers
+
+
+def test_canonical_json_is_sorted_raw_unicode_and_refuses_nan():
+    assert writers.canonical_json({"b": "é", "a": [1]}, indent=None) == '{"a":[1],"b":"é"}\n'
+    with pytest.raises(ValueError):
+        writers.canonical_json(float("nan"))
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    writers.write_text(path, "old")
+
+    def full(_descriptor):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("hashtune.writers.os.fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        writers.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_failed_folder_leaves_the_old_one(tmp_path):
+    target = tmp_path / "out"
+    with writers.staged_directory(target) as folder:
+        (folder / "f").write_text("old")
+    with pytest.raises(RuntimeError), writers.staged_directory(target) as folder:
+        (folder / "f").write_text("new")
+        raise RuntimeError
+    assert (target / "f").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_json_lines_keep_line_separators_inside_texts(tmp_path):
+    rows = [{"text": "a\u2028b\u0085c\r"}, {"text": ""}]
+    writers.write_jsonl(tmp_path / "x.jsonl", rows)
+    assert writers.read_jsonl(tmp_path / "x.jsonl") == rows
+
+
+def test_equal_rows_are_equal_parquet_bytes(tmp_path):
+    schema = pa.schema([("id", pa.string()), ("ids", pa.list_(pa.int32()))])
+    rows = [{"id": "a", "ids": [1, 2]}, {"id": "b", "ids": []}]
+    for name in ("one", "two"):
+        writers.write_parquet(tmp_path / name, rows, schema)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert writers.read_parquet(tmp_path / "one") == rows
+
+
+def test_sha256_of_a_known_text(tmp_path):
+    (tmp_path / "abc").write_bytes(b"abc")
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert writers.sha256_file(tmp_path / "abc") == writers.sha256_bytes(b"abc") == known
