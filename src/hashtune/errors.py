@@ -11,6 +11,7 @@ from dataclasses import dataclass
 EXIT_INPUT = 2
 EXIT_FAULT = 70
 EXIT_STOPPED = 75
+EXIT_INTERRUPTED = 130
 SHOWN_IN_FULL = 20
 
 

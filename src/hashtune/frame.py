@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hashtune import writers
-from hashtune.errors import EXIT_FAULT, EXIT_INPUT, EXIT_STOPPED, Finding, InputError, Stopped
+from hashtune.errors import (
+    EXIT_FAULT,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_STOPPED,
+    Finding,
+    InputError,
+    Stopped,
+)
+from hashtune.lineage.code import closure, environment_findings
 from hashtune.spec.load import read_spec
 
 __all__ = ["closing_table", "main", "progress", "read_spec", "say", "write_machine", "write_report"]
@@ -30,12 +39,15 @@ def main(stage: str, run: Callable[[], None]) -> None:
     try:
         die_with_parent()
         _refuse_foreign_code()
+        _refuse_changed_code(stage)
         say(f"{stage}: start")
         run()
     except InputError as error:
         _die(f"{stage}: refused.\n{error}", EXIT_INPUT)
     except Stopped as error:
         _die(f"{stage}: stopped, can resume. {error}", EXIT_STOPPED)
+    except KeyboardInterrupt:
+        _die(f"{stage}: interrupted; it starts over next time", EXIT_INTERRUPTED)
     except Exception:  # noqa: BLE001  the edge: keeps the traceback and exits 70
         traceback.print_exc()
         _die(
@@ -74,6 +86,22 @@ def _refuse_foreign_code() -> None:
         )
 
 
+def _refuse_changed_code(stage: str) -> None:
+    """Refuse code or libraries other than those `code` recorded for this stage: with `-s`, or after
+    a `pip install`, DVC would file their results under the old code's hash."""
+    record = Path("build/code") / f"{stage}.json"
+    if stage == "code" or not record.is_file():
+        return
+    recorded = writers.read_json(record)
+    findings = environment_findings(recorded["packages"], recorded["packages"])
+    if closure(f"hashtune.stages.{stage}", Path("src")).modules != recorded["modules"]:
+        findings.append(
+            Finding("changed-code", "src changed since", file=str(record), fix="dvc repro code")
+        )
+    if findings:
+        raise InputError(findings)
+
+
 def say(text: str) -> None:
     """One line for the person who watches."""
     print(text, flush=True)
@@ -82,7 +110,7 @@ def say(text: str) -> None:
 def progress(items: Iterable[Item], *, total: int, label: str) -> Iterator[Item]:
     """Yield the items; once two seconds have passed, say how far it is and how long it will take.
 
-    On a terminal the line is redrawn; in a log a line appears at most every ten seconds.
+    A line at most every second on a terminal, every ten seconds in a log.
     """
     started = last = time.monotonic()
     pause = 1.0 if sys.stdout.isatty() else 10.0

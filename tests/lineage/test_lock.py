@@ -14,6 +14,7 @@ stages:
     params:
       params.yaml:
         optim.lr: 0.001
+        optim.eps: 1e-08
         method.targets: all-linear
   gate:
     outs:
@@ -35,7 +36,7 @@ def lock_text(gate):
     return LOCK.format(path=gate.as_posix(), md5=hashlib.md5(GATE.encode()).hexdigest())
 
 
-PARAMS = {"optim": {"lr": 0.001}, "method": {"targets": "all-linear"}}
+PARAMS = {"optim": {"lr": 0.001, "eps": 1e-8}, "method": {"targets": "all-linear"}}
 
 
 def test_a_verdict_of_this_state_passes(gate):
@@ -43,7 +44,7 @@ def test_a_verdict_of_this_state_passes(gate):
 
 
 def test_a_changed_param_and_a_changed_report_are_found(gate):
-    changed = {**PARAMS, "optim": {"lr": 0.5}}
+    changed = {**PARAMS, "optim": {"lr": 0.5, "eps": 1e-8}}
     (finding,) = stale(lock_text(gate), changed, gate)
     assert (finding.rule, finding.field) == ("stale-verdict", "optim.lr")
     gate.write_text(GATE.replace("pass", "fail"))

@@ -72,6 +72,8 @@ def test_a_checkpoint_of_another_identity_is_not_used(toy):
     """Planted: resume state keyed by less than everything would mix two trainings."""
     before = toy.adapter_sha256()
     runs = toy.home / "store/runs"
+    shutil.rmtree(runs)
+    toy.run("dvc", "repro", "-f", "-s", "train")
     (identity,) = (path.name for path in runs.iterdir())
     process = subprocess.Popen(
         ["python", "-m", "hashtune.stages.train"],

@@ -36,6 +36,8 @@ def test_the_shipped_spec_is_pinned(project):
             ("base_model.revision", "unpinned"),
         ),
         ({"base_model.revision": ">=0.1"}, ("base_model.revision", "unpinned")),
+        ({"base_model.repo": "--index-url=http://x"}, ("base_model.repo", "unpinned")),
+        ({"base_model.repo": "git+https://x/y"}, ("base_model.repo", "unpinned")),
         ({"base_model.sha256": None}, ("base_model.sha256", "unpinned")),
         (
             {"base_model.source": "path", "base_model.sha256": None},

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hashtune.errors import EXIT_FAULT, EXIT_INPUT, InputError
+from hashtune.errors import EXIT_FAULT, EXIT_INPUT, EXIT_INTERRUPTED, InputError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hashtune: refused, nothing was changed.\n{error}", file=sys.stderr)
         return EXIT_INPUT
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
     except Exception:  # noqa: BLE001  the edge: keeps the traceback and exits 70
         traceback.print_exc()
         print("hashtune: this is a fault of hashtune (traceback above).", file=sys.stderr)

@@ -91,7 +91,9 @@ def _take_replay(
             f"{share:g} of the mix is {wanted} replay rows for {mixture.task} task rows, "
             f"but there are {len(replay)} answers"
         )
-        fix = f"add {wanted - len(replay)} prompts to data.replay.uri, or lower the share"
+        fix = (
+            f"raise data.replay.max_prompts, add {wanted - len(replay)} prompts, or lower the share"
+        )
         mixture.findings.append(
             Finding("replay-share", message, field="data.replay.share", fix=fix)
         )

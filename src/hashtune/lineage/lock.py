@@ -12,10 +12,15 @@ from hashtune.errors import Finding, InputError
 
 def stale(lock_text: str, params: Mapping[str, Any], gate: Path) -> list[Finding]:
     """Findings when dvc.lock was made with other params, or gate.json is not what DVC recorded."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
-        stages = yaml.safe_load(lock_text)["stages"]
+        # the loader of params.yaml: PyYAML would read DVC's 1e-08 as a text
+        lock: Any = OmegaConf.to_container(OmegaConf.create(lock_text))
+        stages = lock["stages"]
         recorded = {out["path"]: out["md5"] for out in stages["gate"]["outs"]}
-    except (yaml.YAMLError, TypeError, KeyError) as error:
+    except (yaml.YAMLError, OmegaConfBaseException, TypeError, KeyError) as error:
         raise InputError(
             Finding(
                 "broken-lock",

@@ -12,6 +12,7 @@ from hashtune.spec.schema import HeldOut, Spec
 from hashtune.writers import sha256_file
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # no option, no address: pip gets it
 VERSION = re.compile(r"\d+(\.\d+)*([a-z]+\d+)?")
 FILE = "params.yaml"
 
@@ -42,6 +43,8 @@ def _base_model(spec: Spec) -> Iterator[Finding]:
         yield _finding(
             "base_model.revision", f"{base.revision!r} is no exact version", "give one version"
         )
+    if base.source == "wheel" and not PACKAGE.fullmatch(base.repo):
+        yield _finding("base_model.repo", f"{base.repo!r} is no package name", "name one package")
     if base.source == "synthetic" and not base.revision.isdigit():
         yield _finding("base_model.revision", f"{base.revision!r} is no seed", "give an integer")
     if base.source in ("wheel", "path") and base.sha256 is None:

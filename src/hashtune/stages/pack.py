@@ -57,7 +57,8 @@ def run() -> None:
     report = {
         "train": row_stats(rows, max_seq_len=max_seq_len),
         "eval": row_stats(eval_rows, max_seq_len=max_seq_len),
-        "plan": step_stats(steps, rows_per_step=rows_per_step),
+        "plan": step_stats(steps, rows_per_step=rows_per_step)
+        | {"rows_never_seen": len(rows) - len({row for step in steps for row in step.rows})},
     }
     frame.write_report("pack", report)
     _close(report)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hashtune import frame, writers
+from hashtune.errors import Finding, InputError
 from hashtune.lineage.card import model_card
 from hashtune.lineage.entry import build_entry, hash_files
+from hashtune.store.contents import template_text
 from hashtune.store.loader import materialise
 from hashtune.store.manifest import Manifest, read_manifest
 
@@ -18,7 +20,6 @@ OUT = Path("build/release")
 MANIFEST = Path("build/base/manifest.json")
 ADAPTER = Path("build/train/adapter")
 DATA = [Path("build/prepare") / f"{part}.parquet" for part in ("train", "eval", "test")]
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 def run() -> None:
@@ -61,17 +62,36 @@ def _write_adapter(folder: Path, entry: dict[str, Any], manifest: Manifest) -> N
     """Weights plus the exact tokenizer, template and stops of training."""
     shutil.copytree(ADAPTER, folder)
     base = materialise(manifest)
-    for name in TOKENIZER_FILES:
-        if name in manifest.files:
-            writers.write_bytes(folder / name, (base / name).read_bytes())
-    template = entry["spec"]["tokenizer"]["chat_template"]
-    source = base / "chat_template.jinja" if template == "base" else Path(template)
-    writers.write_bytes(folder / "chat_template.jinja", source.read_bytes())
+    for name in tokenizer_files(manifest):
+        writers.write_bytes(folder / name, (base / name).read_bytes())
+    template = _template(base, entry["spec"]["tokenizer"])
+    writers.write_text(folder / "chat_template.jinja", template)
     writers.write_json(
         folder / "generation_config.json",
         {"eos_token_id": writers.read_json(Path("reports/tokenize.json"))["stop_ids"]},
     )
     writers.write_text(folder / "README.md", model_card(entry, folder=(OUT / "adapter").as_posix()))
+
+
+def tokenizer_files(manifest: Manifest) -> list[str]:
+    """Files of the base that are neither weights nor a model's configuration."""
+    return [
+        name
+        for name in sorted(manifest.files)
+        if not name.endswith((".safetensors", ".safetensors.index.json"))
+        and name not in ("config.json", "generation_config.json")
+    ]
+
+
+def _template(base: Path, tokenizer: dict[str, Any]) -> str:
+    """The template of training; refused when it is no longer the pinned one."""
+    name = tokenizer["chat_template"]
+    text = template_text(base) if name == "base" else Path(name).read_text(encoding="utf-8")
+    found = writers.sha256_bytes((text or "").encode("utf-8"))
+    if found != tokenizer["sha256"]:
+        message = f"the template now has sha256 {found}, the spec pins {tokenizer['sha256']}"
+        raise InputError(Finding("pin-differs", message, file=name, field="tokenizer.sha256"))
+    return text or ""
 
 
 if __name__ == "__main__":

@@ -113,6 +113,7 @@ def build_trainee(base: Any, method: Method, *, precision: str, seed: int) -> Tr
                 fix="use a causal language model of the Llama, Qwen, Mistral, Gemma kind",
             )
         )
+    _refuse_changed_logits(base.config)
     targets = method.targets if isinstance(method.targets, str) else list(method.targets)
     linear = [name for name, module in base.named_modules() if isinstance(module, nn.Linear)]
     check_targets(linear, targets)
@@ -134,6 +135,18 @@ def build_trainee(base: Any, method: Method, *, precision: str, seed: int) -> Tr
     for parameter in trainable.values():
         parameter.data = parameter.data.float()
     return Trainee(peft, trainable, precision)
+
+
+def _refuse_changed_logits(config: Any) -> None:
+    """Refuse a model that scales or caps its logits: `head` would train on other ones."""
+    changed = [
+        name
+        for name, neutral in (("logits_scaling", 1.0), ("final_logit_softcapping", None))
+        if getattr(config, name, neutral) not in (neutral, None)
+    ]
+    if changed:
+        message = f"this base changes its logits ({', '.join(changed)}); train does not yet"
+        raise InputError(Finding("unsupported-model", message, field="base_model"))
 
 
 def check_targets(modules: Sequence[str], targets: str | Sequence[str]) -> None:
