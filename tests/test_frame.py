@@ -13,6 +13,7 @@ from hashtune.errors import Finding, InputError, Stopped, nearest, render
 def ending(monkeypatch, run):
     monkeypatch.setattr(frame, "_refuse_foreign_code", lambda: None)
     monkeypatch.setattr(frame, "die_with_parent", lambda: None)
+    monkeypatch.setattr(frame, "_refuse_changed_code", lambda _stage: None)
     with pytest.raises(SystemExit) as caught:
         frame.main("pack", run)
     return caught.value.code
@@ -28,7 +29,11 @@ def test_exit_codes(monkeypatch, capsys):
     def fault():
         raise KeyError("ours")
 
+    def interrupt():
+        raise KeyboardInterrupt
+
     assert ending(monkeypatch, lambda: None) == 0
+    assert ending(monkeypatch, interrupt) == 130
     assert ending(monkeypatch, refuse) == 2
     text = capsys.readouterr().err
     assert "f:3: x.y: is bad [rule]" in text

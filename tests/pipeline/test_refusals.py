@@ -94,3 +94,22 @@ def test_plan_refuses_what_does_not_fit(toy):
     output = toy.run("dvc", "repro", code=255)
     assert toy.stages(output) == ["spec", "plan"]
     assert "exited with 2" in output
+
+
+def test_changed_code_cannot_be_filed_as_the_old_codes_result(toy):
+    """Planted: new code, and `-s` so that `code` does not notice."""
+    toy.edit("src/hashtune/training/loss.py", "CHUNK = 512", "CHUNK = 256")
+    output = toy.run("dvc", "repro", "-f", "-s", "train", code=255)
+    assert "changed-code" in output
+    assert "dvc repro code" in output
+
+
+def test_changed_library_cannot_be_filed_as_the_old_ones_result(toy):
+    """Planted: another version than the one recorded for this stage."""
+    record = toy.path / "build/code/pack.json"
+    text = record.read_text()
+    record.unlink()
+    record.write_text(text.replace('"pyarrow": "', '"pyarrow": "0.', 1))
+    output = toy.run("python", "-m", "hashtune.stages.pack", env={"PYTHONPATH": "src"}, code=2)
+    assert "environment-differs" in output
+    record.unlink()

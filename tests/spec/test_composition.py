@@ -57,12 +57,25 @@ def test_same_stamp_means_overrides(project):
     params = parse(compose(project, ["optim.lr=0.5", "method=qlora"]))
     drift = check_drift(project, params)
     assert drift.note is None
-    assert [change.key for change in drift.overrides] == [
-        "method.type",
-        "optim.lr",
-        "quantization.double_quant",
-        "quantization.type",
-    ]
+    assert [change.key for change in drift.overrides] == ["method", "optim.lr"]
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ([], "default"),
+        (["method=qlora"], "default,method=qlora"),
+        (["method=qlora", "method.r=64"], "default,method=qlora,method.r=64"),
+        (["optim=sgd", "optim.lr=0.5"], "default,optim=sgd,optim.lr=0.5"),
+        (["optim=sgd"], "default,optim=sgd"),
+        (["release.name=mine", "seed=7"], "default,release.name=mine,seed=7"),
+        (["experiment=smoke", "optim.lr=1e-4"], "smoke,optim.lr=0.0001"),
+    ],
+)
+def test_what_was_given_is_what_the_run_is_called(project, given, name):
+    params = parse(compose(project, given))
+    drift = check_drift(project, params)
+    assert run_name(params["run"]["experiment"], drift.overrides) == name
 
 
 def test_changed_comment_passes_with_a_note(project):
@@ -127,13 +140,3 @@ def test_differences_see_value_type_and_presence():
         Difference("a.c", [], None),
     ]
     assert leaves({"a": {}, "b": {"c": [1]}}) == {"a": {}, "b.c": [1]}
-
-
-def test_run_name_puts_group_choices_first():
-    changes = [
-        Difference("method.r", 16, 8),
-        Difference("method.type", "lora", "qlora"),
-        Difference("optim.lr", 0.001, 1e-4),
-        Difference("seed", 1, 2),
-    ]
-    assert run_name("default", changes) == "default,method=qlora,optim.lr=0.0001,seed=2"

@@ -143,3 +143,16 @@ def test_determinism_settings() -> None:
     finally:
         set_determinism(Determinism(mode="off", threads=1))
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("changed", [{"logits_scaling": 8.0}, {"final_logit_softcapping": 30.0}])
+def test_a_base_that_changes_its_logits_is_refused(
+    make_base: Callable[..., Any], changed: dict[str, float]
+) -> None:
+    """Granite scales and Gemma caps them: training on the bare head would be another loss."""
+    base = make_base()
+    for name, value in changed.items():
+        setattr(base.config, name, value)
+    method = Method(type="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    with pytest.raises(InputError, match="changes its logits"):
+        build_trainee(base, method, precision="fp32", seed=0)

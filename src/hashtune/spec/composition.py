@@ -118,10 +118,11 @@ def check_drift(root: Path, params: Mapping[str, Any]) -> Drift:
     composition: pass with a note. Both different: InputError with every key, old and new value.
     """
     stamp_now = conf_sha256(root)
-    plain = parse(compose(root, experiment_override(root, params)))
+    experiment = experiment_override(root, params)
+    plain = parse(compose(root, experiment))
     changed = differences(plain, params)
     if params.get(STAMP) == stamp_now:
-        return Drift(changed, None)
+        return Drift(_as_given(root, experiment, params, changed), None)
     if not changed:
         return Drift([], f"conf/ changed without changing a value; refresh the stamp: {REFRESH}")
     raise InputError(
@@ -144,23 +145,32 @@ def experiment_override(root: Path, params: Mapping[str, Any]) -> list[str]:
     return [f"experiment={name}"] if known and name != "default" else []
 
 
-def run_name(experiment: str, overrides: Sequence[Difference]) -> str:
-    """Experiment name plus what varies from it: group choices first, then single settings.
-
-    A group choice shows as its `name` or `type`; the rest of that group follows from it.
-    """
-    chosen = {
-        change.key.rsplit(".", 1)[0]: change
-        for change in overrides
-        if change.key.count(".") == 1 and change.key.endswith((".name", ".type"))
-    }
-    parts = [f"{group}={change.params}" for group, change in sorted(chosen.items())]
-    parts += [
-        f"{change.key}={_short(change.params)}"
-        for change in overrides
-        if change.key.split(".", 1)[0] not in chosen
+def _as_given(
+    root: Path, experiment: list[str], params: Mapping[str, Any], changed: list[Difference]
+) -> list[Difference]:
+    """The overrides as a person would give them: group choices, then what they do not explain."""
+    groups = [
+        Difference(group, change.conf, change.params)
+        for change in changed
+        for group, _, leaf in [change.key.rpartition(".")]
+        if leaf in ("name", "type") and (root / "conf" / group / f"{change.params}.yaml").is_file()
     ]
-    return ",".join([experiment, *parts])
+
+    def composed(chosen: list[Difference]) -> dict[str, Any]:
+        overrides = [f"{choice.key}={choice.params}" for choice in chosen]
+        return parse(compose(root, [*experiment, *overrides]))
+
+    everything = composed(groups)
+    for choice in list(groups):
+        others = [other for other in groups if other is not choice]
+        if composed(others) == everything:
+            groups = others  # another choice brings this one along, as qlora brings nf4
+    return groups + differences(everything, params)
+
+
+def run_name(experiment: str, overrides: Sequence[Difference]) -> str:
+    """Experiment name plus what varies from it, in the order of `overrides`."""
+    return ",".join([experiment, *(f"{c.key}={_short(c.params)}" for c in overrides)])
 
 
 def _short(value: object) -> str:
