@@ -78,7 +78,7 @@ def test_too_few_replay_answers_is_a_finding_with_the_numbers():
     assert finding.message == (
         "0.5 of the mix is 10 replay rows for 10 task rows, but there are 2 answers"
     )
-    assert finding.fix == "add 8 prompts to data.replay.uri, or lower the share"
+    assert finding.fix == "raise data.replay.max_prompts, add 8 prompts, or lower the share"
     [finding] = one(rows(10), share=1.0).findings
     assert finding.field == "data.replay.share"
 

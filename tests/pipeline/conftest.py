@@ -40,6 +40,18 @@ class Toy:
             assert done.returncode == code, f"{command} ended with {done.returncode}:\n{output}"
         return output
 
+    def start(self, *command: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+        """Start a command in a process group of its own; stdout and stderr in one pipe."""
+        return subprocess.Popen(
+            command,
+            cwd=self.path,
+            env={**self.environment(), **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
     def environment(self) -> dict[str, str]:
         """A small environment: nothing of the caller's but PATH and what Python needs."""
         bin_folder = str(Path(sys.executable).parent)

@@ -57,9 +57,15 @@ def test_queued_runs_use_the_code_they_were_queued_with(toy):
     shown = toy.run("dvc", "exp", "show", "--csv")
     table = [line for line in shown.splitlines() if line.count(",") > 5]
     rows = list(csv.DictReader(table))
-    key = next(name for name in rows[0] if name.split(":")[-1] == "steps")
-    done = [row for row in rows if row["rev"] not in ("workspace", "main") and row[key]]
-    assert [float(row[key]) for row in done] == [2.0, 2.0], shown
+    steps, run = (
+        next(name for name in rows[0] if name.split(":")[-1] == wanted)
+        for wanted in ("steps", "run")
+    )
+    done = {row[run]: float(row[steps]) for row in rows if "max_steps=2" in row[run]}
+    assert done == {
+        "toy,duration.max_steps=2,optim.lr=0.0001": 2.0,
+        "toy,duration.max_steps=2,optim.lr=0.0003": 2.0,
+    }
 
 
 def test_qlora_composes_nf4_and_runs_in_a_temporary_folder(toy):

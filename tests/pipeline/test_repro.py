@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import subprocess
 import time
 
 import yaml
@@ -40,23 +39,14 @@ def test_finished_run_leaves_no_resume_state(toy):
 
 def test_killed_train_continues_to_the_same_bits(toy):
     before = toy.adapter_sha256()
-    process = subprocess.Popen(
-        ["dvc", "repro", "-f", "-s", "train"],
-        cwd=toy.path,
-        env=toy.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "step 2/6" in line:
-            break
-    # only DVC dies: the kernel passes it on to the stage, or an orphan would train on
-    process.send_signal(signal.SIGKILL)
-    rest = process.stdout.read()
-    process.wait()
+    with toy.start("dvc", "repro", "-f", "-s", "train") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "step 2/6" in line:
+                break
+        # only DVC dies: the kernel passes it on to the stage, or an orphan would train on
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read()
     assert "step 6/6" not in rest, "the test was too slow to interrupt the run"
     assert "stopped, can resume" in rest, rest
     deadline = time.monotonic() + 30
@@ -75,19 +65,12 @@ def test_a_checkpoint_of_another_identity_is_not_used(toy):
     shutil.rmtree(runs)
     toy.run("dvc", "repro", "-f", "-s", "train")
     (identity,) = (path.name for path in runs.iterdir())
-    process = subprocess.Popen(
-        ["python", "-m", "hashtune.stages.train"],
-        cwd=toy.path,
-        env={**toy.environment(), "PYTHONPATH": "src"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "step 2/6" in line:
-            process.send_signal(signal.SIGTERM)
-    assert process.wait() == 75
+    with toy.start("python", "-m", "hashtune.stages.train", env={"PYTHONPATH": "src"}) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "step 2/6" in line:
+                process.send_signal(signal.SIGTERM)
+    assert process.returncode == 75
     toy.run("hashtune", "compose", "experiment=toy", "optim.lr=0.01")
     output = toy.run("dvc", "repro", "-f", "-s", "train")
     assert "starting at step 1" in output

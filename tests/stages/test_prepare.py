@@ -62,6 +62,7 @@ def params(tmp_path, monkeypatch):
                 "uri": "data/prompts.jsonl",
                 "sha256": "0" * 64,
                 "share": 0.2,
+                "max_prompts": None,
                 "max_new_tokens": 1,
                 "batch_size": 1,
             },
