@@ -205,7 +205,7 @@ def test_layers_that_never_moved_are_refused(
 ) -> None:
     from hashtune.errors import InputError
 
-    monkeypatch.setattr(train, "moved_share", lambda folder: 0.75)
+    monkeypatch.setattr("hashtune.training.summary.moved_share", lambda folder: 0.75)
     with pytest.raises(InputError, match="only 75% of the lora_B tensors moved"):
         train.run()
 
