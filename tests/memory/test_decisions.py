@@ -52,9 +52,9 @@ def test_changes_and_their_savings() -> None:
     decision = decide(one, available=sum(estimate(one).values()) - 5_000_000_000)
     assert decision.dominant == "weights"
     settings = [change.setting for change in decision.changes]
-    assert settings[0] == "quantization=nf4"
+    assert settings[0] == "method=qlora"
     assert set(settings) == {
-        "quantization=nf4",
+        "method=qlora",
         "data.max_seq_len=256",
         "method.r=8",
         "method.dropout=0.0",
@@ -85,7 +85,7 @@ def test_refusal_names_bucket_needed_available_and_changes() -> None:
     assert f"needs {NEEDED / 1e9:.2f} GB and card16 has 16.00 GB" in text
     assert "the largest part is activations" in text or "the largest part is weights" in text
     assert "batch.micro=2 saves" in text
-    assert "quantization=nf4 saves" in text
+    assert "method=qlora saves" in text
     refuse(decide(WORK, available=NEEDED), hardware="card")
 
 

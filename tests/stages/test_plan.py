@@ -106,7 +106,7 @@ def test_too_large_is_refused_and_nothing_written(checkout: Path) -> None:
         plan.run()
     text = str(caught.value)
     assert "box has 1.00 GB; the largest part is activations" in text
-    for change in ("batch.micro=1", "quantization=nf4", "precision=bf16", "data.max_seq_len=200"):
+    for change in ("batch.micro=1", "method=qlora", "precision=bf16", "data.max_seq_len=200"):
         assert f"{change} saves" in text
     assert not FITS.exists()
     assert not REPORT.exists()
