@@ -5,7 +5,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: setup repro test test-rooms test-experiments check prove runs lock
+.PHONY: setup repro test check prove runs lock
 
 setup: .venv/installed
 
@@ -20,16 +20,7 @@ repro: setup ## rebuild the adapter this commit describes, then judge it
 	hashtune check --gate
 
 test: setup ## unit, property and pipeline tests, in two processes of one thread each
-	$(MAKE) -j2 --output-sync=target --no-print-directory test-rooms test-experiments
-
-# the halves take about the same time; each builds its own toy pipeline
-EXPERIMENTS := tests/pipeline/test_refusals.py tests/pipeline/test_experiments.py
-
-test-rooms:
-	pytest $(EXPERIMENTS:%=--ignore=%)
-
-test-experiments:
-	pytest $(EXPERIMENTS)
+	pytest -n 2 --dist worksteal
 
 check: setup ## lint, format and types, as the commit hook runs them
 	pre-commit run --all-files

@@ -1,9 +1,12 @@
 """Settings of the whole suite: no hub, one thread, no state outside temporary folders."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+pytest_plugins = ["pytester"]
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -33,15 +36,21 @@ class SkipRule:
     def __init__(self) -> None:
         self.refused: list[str] = []
 
-    def note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember a skip whose reason is not allowed."""
         if report.skipped and isinstance(report.longrepr, tuple):
             reason = report.longrepr[2].removeprefix("Skipped: ")
             if not reason.startswith(ALLOWED_SKIPS):
                 self.refused.append(f"{report.nodeid}: {reason}")
 
-    pytest_runtest_logreport = note
-    pytest_collectreport = note
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, object]:
+        """A module skipped as a whole is an error: parallel runs would not even print it."""
+        report = yield
+        if report.skipped:
+            report.outcome = "failed"
+            report.longrepr = f"skip tests, not the module {report.nodeid}: it would be silent"
+        return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Turn the run red."""

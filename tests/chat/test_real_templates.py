@@ -215,7 +215,7 @@ def test_declared_cures(
     assert body_texts(template, talk("hi", "yo"), declared, mismatch=mismatch) == [body]
 
 
-@pytest.mark.parametrize("name", SINGLE.keys() | KEEP_REASONING.keys())
+@pytest.mark.parametrize("name", sorted(SINGLE.keys() | KEEP_REASONING.keys()))
 def test_reasoning_is_kept_or_refused(real: Any, talk: Callable[..., Any], name: str) -> None:
     messages = talk("hi", "yo")
     messages[1]["reasoning_content"] = "addle"

@@ -16,6 +16,7 @@ from hashtune.memory.closed_form import (
     weight_bytes,
 )
 from hashtune.memory.shapes import read_shape
+from hashtune.training import loss
 
 SHAPE = read_shape(
     {
@@ -123,5 +124,4 @@ def test_more_work_never_needs_less(more: dict[str, object]) -> None:
 
 
 def test_the_chunk_is_the_training_loop_s() -> None:
-    loss = pytest.importorskip("hashtune.training.loss")
     assert loss.CHUNK == LOSS_CHUNK

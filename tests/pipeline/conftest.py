@@ -1,6 +1,7 @@
 """One toy pipeline for all tests here: every real stage, under DVC, in a temporary clone.
 
-The fixture costs one `dvc repro` (about a minute); each test gets the same clone back as it was.
+The fixture costs one `dvc repro`, and each process a copy of it (another folder, the same bits);
+each test gets its process's clone back as it was.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,9 @@ class Toy:
         path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Toy:
+def build(toy: Toy, root: Path) -> None:
     """Copy the working tree, compose the toy spec, commit, build, commit."""
-    base = tmp_path_factory.mktemp("pipeline")
-    toy = Toy(base / "clone", base / "home")
-    toy.home.mkdir()
+    toy.home.mkdir(parents=True)
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
         cwd=root,
@@ -135,7 +134,20 @@ def built(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Toy:
     toy.git("add", "-A")
     toy.git("commit", "-q", "-m", "built")
     toy.git("tag", "built")
-    return toy
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, root: Path, worker_id: str) -> Toy:
+    """A copy of the toy pipeline; the first process that needs one builds it for all."""
+    own = tmp_path_factory.getbasetemp()
+    shared = (own if worker_id == "master" else own.parent) / "pipeline"
+    with FileLock(f"{shared}.lock"):
+        if not (shared / "done").exists():
+            shutil.rmtree(shared, ignore_errors=True)
+            build(Toy(shared / "clone", shared / "home"), root)
+            (shared / "done").touch()
+    shutil.copytree(shared, own / "copy", symlinks=True)
+    return Toy(own / "copy/clone", own / "copy/home")
 
 
 @pytest.fixture

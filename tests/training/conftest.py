@@ -21,6 +21,12 @@ from hashtune.training.signals import StopRequest
 
 
 @pytest.fixture(autouse=True)
+def outside_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else dvclive opens this project's own Git repository, and leaves its packs open."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
