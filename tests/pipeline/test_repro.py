@@ -63,14 +63,13 @@ def test_a_checkpoint_of_another_identity_is_not_used(toy):
     before = toy.adapter_sha256()
     runs = toy.home / "store/runs"
     shutil.rmtree(runs)
-    toy.run("dvc", "repro", "-f", "-s", "train")
-    (identity,) = (path.name for path in runs.iterdir())
     with toy.start("python", "-m", "hashtune.stages.train", env={"PYTHONPATH": "src"}) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "step 2/6" in line:
                 process.send_signal(signal.SIGTERM)
     assert process.returncode == 75
+    (identity,) = (path.name for path in runs.iterdir())
     toy.run("hashtune", "compose", "experiment=toy", "optim.lr=0.01")
     output = toy.run("dvc", "repro", "-f", "-s", "train")
     assert "starting at step 1" in output

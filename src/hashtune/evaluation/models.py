@@ -77,7 +77,7 @@ def load_evaluated(
 
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what CUDA needs to be deterministic
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # as training does, see training/model.py
     base = load_base(manifest, dtype=dtype)
     return (base if adapter is None else attach(base, adapter)).eval()
 
