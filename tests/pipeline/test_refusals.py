@@ -4,9 +4,9 @@ import shutil
 
 
 def test_edited_conf_stops_in_spec_with_key_values_and_fix(toy):
-    toy.edit("conf/optim/adamw.yaml", "lr: 0.0015", "lr: 0.007")
+    toy.edit("conf/optim/adamw.yaml", "lr: 0.001", "lr: 0.007")
     output = toy.run("dvc", "repro", code=255)
-    assert "optim.lr: conf/ says 0.007, params.yaml says 0.0015" in output
+    assert "optim.lr: conf/ says 0.007, params.yaml says 0.001" in output
     assert "hashtune compose" in output
     assert toy.stages(output) == ["spec"]
 

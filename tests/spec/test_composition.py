@@ -90,12 +90,12 @@ def test_changed_comment_passes_with_a_note(project):
 def test_stale_conf_stops_with_key_and_both_values(project):
     params = parse(compose(project))
     file = project / "conf/optim/adamw.yaml"
-    file.write_text(file.read_text().replace("lr: 0.0015", "lr: 0.002"))
+    file.write_text(file.read_text().replace("lr: 0.001", "lr: 0.002"))
     with pytest.raises(InputError) as caught:
         check_drift(project, params)
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("stale-params", "optim.lr")
-    assert "conf/ says 0.002, params.yaml says 0.0015" in finding.message
+    assert "conf/ says 0.002, params.yaml says 0.001" in finding.message
 
 
 def test_an_override_of_an_experiment_is_told_apart_from_the_experiment(project):

@@ -71,7 +71,7 @@ def test_a_stage_gets_only_the_sections_it_names(project, params):
 
 
 def test_a_stage_refuses_its_own_broken_section(project):
-    text = compose(project).replace("  lr: 0.0015", "  lr: fast")
+    text = compose(project).replace("  lr: 0.001", "  lr: fast")
     (project / "params.yaml").write_text(text)
     read_spec("method")
     with pytest.raises(InputError, match=r"optim\.lr"):
