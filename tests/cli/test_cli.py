@@ -27,7 +27,7 @@ def test_compose_then_check(project, capsys):
     assert main(["compose", "optim.lr=0.25"]) == 0
     assert main(["check"]) == 0
     out = capsys.readouterr().out
-    assert "override: optim.lr: conf/ says 0.0015, params.yaml says 0.25" in out
+    assert "override: optim.lr: conf/ says 0.001, params.yaml says 0.25" in out
     assert "valid: default,optim.lr=0.25" in out
 
 
