@@ -116,6 +116,15 @@ def test_rows_and_steps(inspect):
     assert out.count("train row") == 1
 
 
+def test_lengths_say_what_a_limit_loses(inspect):
+    lines = inspect("--lengths")[1].splitlines()
+    assert lines[0] == "──────── train lengths"
+    assert lines[1].startswith("  4 examples; tokens: p50 ")
+    assert lines[2] == "  max_seq_len  examples_lost  tokens_lost  trained_tokens_lost"
+    assert [line.split()[:2] for line in lines[3:] if line.split()[0] == "64"] == [["64", "1"]]
+    assert lines[-2].endswith(" loses nothing") and "at most 1 %" in lines[-1]
+
+
 def test_dropped_rows_of_both_stages(inspect):
     _, out, _ = inspect("--dropped", "blank")
     assert out == "──────── toy:9 (z)\n  prepare: blank: output\n"
@@ -165,6 +174,7 @@ def test_contradicting_options_end_with_2(inspect, arguments):
         (["--rows", "0"], "pack"),
         (["--step", "1"], "pack"),
         (["--dropped", "blank"], "prepare"),
+        (["--lengths"], "tokenize"),
     ],
 )
 def test_missing_outputs_name_their_stage(tmp_path, monkeypatch, capsys, arguments, stage):

@@ -15,6 +15,7 @@ from hashtune.inspection.sheets import (
     Sheet,
     dropped_sheet,
     example_sheet,
+    lengths_sheet,
     row_sheet,
     step_sheet,
 )
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PREPARE, TOKENIZE, PACK = Path("build/prepare"), Path("build/tokenize"), Path("build/pack")
+REPORT = Path("reports/tokenize.json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _sheets(arguments: argparse.Namespace) -> list[Sheet]:
+    if arguments.lengths:
+        return [_lengths(arguments.split)]
     if arguments.dropped is not None:
         return _dropped(arguments.dropped, arguments.n)
     if arguments.step is not None:
@@ -84,6 +88,15 @@ def _step(number: int, count: int) -> list[Sheet]:
     tokenizer = _tokenizer()
     shown = [row_sheet(row, tokenizer, split="train", step=step) for row in seen[:count]]
     return [step_sheet(step, seen), *shown]
+
+
+def _lengths(split: str) -> Sheet:
+    _require(REPORT, "tokenize")
+    report = writers.read_json(REPORT)[split]
+    if "limits" not in report:
+        fix = "dvc repro tokenize"
+        raise InputError(Finding("old-report", "has no limits", file=str(REPORT), fix=fix))
+    return lengths_sheet(report, split=split)
 
 
 def _dropped(reason: str, count: int) -> list[Sheet]:

@@ -14,6 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     choice.add_argument("--longest", action="store_true", help="the longest examples")
     choice.add_argument("--random", action="store_true", help="random examples (see --seed)")
     choice.add_argument("--dropped", metavar="REASON", help="rows dropped for this reason")
+    choice.add_argument(
+        "--lengths", action="store_true", help="what each max_seq_len would lose, and a suggestion"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of --random")
     parser.add_argument("-n", type=int, default=3, help="how many, where none are named")
     parser.add_argument("--ids", action="store_true", help="token ids too")

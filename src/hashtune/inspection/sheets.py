@@ -85,6 +85,27 @@ def dropped_sheet(line: Record, messages: str | None) -> Sheet:
     return Sheet(title, facts, documents)
 
 
+def lengths_sheet(report: Record, *, split: str) -> Sheet:
+    """What candidate limits lose: a split of reports/tokenize.json."""
+    ascending = sorted(report["lengths"].items(), key=lambda item: (item[1], item[0] == "max"))
+    percentiles = ", ".join(f"{name} {value}" for name, value in ascending)
+    facts = [f"{report['rows_in']} examples; tokens: {percentiles or 'none'}"]
+    columns = ("max_seq_len", "examples_lost", "tokens_lost", "trained_tokens_lost")
+    facts.append("  ".join(columns))
+    facts += [
+        "  ".join(f"{row[column]:>{len(column)}}" for column in columns) for row in report["limits"]
+    ]
+    said = {
+        "loses_nothing": "loses nothing",
+        "loses_one_percent": "loses at most 1 % of the trained tokens",
+    }
+    facts += [
+        f"data.max_seq_len={limit} {said[name]}"
+        for name, limit in report["suggested_max_seq_len"].items()
+    ]
+    return Sheet(f"{split} lengths", facts)
+
+
 def _weight(row: Record, step: Record) -> str:
     trained = sum(last - first + 1 for first, last in spans(row["labels"]))
     return f"{trained / step['trained_tokens']:.4f} ({trained} of {step['trained_tokens']} trained)"
