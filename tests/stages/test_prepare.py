@@ -31,7 +31,9 @@ def held_out(uri, sha256, fraction=0.0):
     return {
         "uri": uri,
         "sha256": sha256,
+        "format": "jsonl",
         "schema": "messages",
+        "fields": {},
         "fraction": fraction,
         "max_rows": None,
     }
@@ -44,7 +46,7 @@ def params(tmp_path, monkeypatch):
     a = write("data/a.jsonl", [talk("a\u2028 1"), talk("a 2", meta=1), talk("A  2"), talk("a 3")])
     b = write("data/b.jsonl", [{"instruction": "b 1", "input": "x", "output": "2024-01-05"}])
     write("build/replay/answers.jsonl", [{"id": f"r{i}", **talk(f"r {i}")} for i in range(5)])
-    source = {"weight": 1.0, "max_rows": None}
+    source = {"format": "jsonl", "fields": {}, "weight": 1.0, "max_rows": None}
     return {
         "data": {
             "name": "toy",

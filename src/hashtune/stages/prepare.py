@@ -20,7 +20,7 @@ from hashtune.data.schemas import as_row
 from hashtune.data.sources import DataFile, Loaded, load, load_questions, unique_names
 from hashtune.errors import Finding, InputError
 from hashtune.records import conversation_schema
-from hashtune.spec.schema import Spec
+from hashtune.spec.schema import HeldOut, Source, Spec
 
 ANSWERS = "build/replay/answers.jsonl"
 OUT = Path("build/prepare")
@@ -52,15 +52,25 @@ def _files(spec: Spec) -> Iterator[DataFile]:
     """Sources first: of two equal conversations the first one stays."""
     for index, source in enumerate(spec.data.sources):
         field = f"data.sources[{index}]"
-        yield DataFile(source.name, source.uri, source.sha256, source.schema_, field)
+        yield _declared(source.name, source.uri, source, field)
     if spec.data.replay.uri is not None and spec.data.replay.share > 0:
         yield DataFile(REPLAY, ANSWERS, None, "messages", "data.replay", pinned=False)
     if spec.data.eval.uri is not None:
-        uri, sha256 = spec.data.eval.uri, spec.data.eval.sha256
-        yield DataFile("eval", uri, sha256, spec.data.eval.schema_, "data.eval")
+        yield _declared("eval", spec.data.eval.uri, spec.data.eval, "data.eval")
     if spec.data.test.uri is not None:
-        uri, sha256 = spec.data.test.uri, spec.data.test.sha256
-        yield DataFile("test", uri, sha256, spec.data.test.schema_, "data.test")
+        yield _declared("test", spec.data.test.uri, spec.data.test, "data.test")
+
+
+def _declared(name: str, uri: str, entry: Source | HeldOut, field: str) -> DataFile:
+    return DataFile(
+        name,
+        uri,
+        entry.sha256,
+        entry.schema_,
+        field,
+        format=entry.format,
+        fields=entry.fields,
+    )
 
 
 def _suite_files(spec: Spec) -> list[DataFile]:
