@@ -59,6 +59,23 @@ def test_the_shipped_spec_is_pinned(project):
         ({"data.task.fields": []}, ("data.task.fields", "contradiction")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
+        (
+            {"data.sources.0.fields": {"mesages": "x"}},
+            ("data.sources[0].fields.mesages", "fields"),
+        ),
+        ({"data.eval.fields": {"messages": " "}}, ("data.eval.fields.messages", "fields")),
+        (
+            {"data.test.fields": {"messages": "x", "group": "x"}},
+            ("data.test.fields.group", "fields"),
+        ),
+        (
+            {"cleaning.on_bad_row": {"default": "error", "blanks": "drop"}},
+            ("cleaning.on_bad_row.blanks", "policy"),
+        ),
+        (
+            {"cleaning.on_bad_row": {"blank": "drop"}},
+            ("cleaning.on_bad_row.default", "policy"),
+        ),
     ],
 )
 def test_each_loose_end_is_named_by_field(project, changes, expected):

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hashtune.errors import Finding
-from hashtune.spec.schema import HeldOut, Spec
+from hashtune.spec.rows import field_faults, policy_faults
+from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.writers import sha256_file
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -22,6 +23,7 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
     return [
         *_base_model(spec),
         *_data(spec),
+        *_declarations(spec),
         *_files(spec, root),
         *_contradictions(spec),
     ]
@@ -84,6 +86,19 @@ def _data(spec: Spec) -> Iterator[Finding]:
             "lower the share, or give data.replay.uri",
             rule="replay-share",
         )
+
+
+def _declarations(spec: Spec) -> Iterator[Finding]:
+    """Field mappings and policies that name what does not exist."""
+    entries: list[tuple[str, Source | HeldOut]] = [
+        (f"data.sources[{i}]", source) for i, source in enumerate(spec.data.sources)
+    ]
+    entries += [("data.eval", spec.data.eval), ("data.test", spec.data.test)]
+    for field, entry in entries:
+        for target, message in field_faults(entry.schema_, entry.fields):
+            yield Finding("fields", message, file=FILE, field=f"{field}.fields.{target}")
+    for key, message in policy_faults(spec.cleaning.on_bad_row):
+        yield Finding("policy", message, file=FILE, field=f"cleaning.on_bad_row.{key}")
 
 
 def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:

@@ -25,6 +25,20 @@ FIELDS: dict[str, frozenset[str]] = {
     "sharegpt": frozenset({"id", "conversations", "system", "group"}),
     "prompt_completion": frozenset({"id", "prompt", "completion", "system", "group"}),
 }
+# what a row may break; a policy may drop it. A damaged file is refused whatever the policy says
+ROW_RULES = (
+    "blank",
+    "empty",
+    "last-not-assistant",
+    "missing",
+    "mixed-schema",
+    "no-assistant",
+    "null",
+    "role-order",
+    "unknown-role",
+    "wrong-type",
+)
+DEFAULT = "default"
 REMOTE = ("https", "s3")
 
 
@@ -50,3 +64,21 @@ def remote_scheme(uri: str) -> str | None:
     """The scheme of a URL, None for a path."""
     scheme, separator, _ = uri.partition("://")
     return scheme if separator else None
+
+
+def action(on_bad_row: Action | Mapping[str, Action], rule: str) -> Action:
+    """What the spec says about rows that break this rule; "error" where it says nothing."""
+    if isinstance(on_bad_row, str):
+        return on_bad_row
+    return on_bad_row.get(rule, on_bad_row.get(DEFAULT, "error"))
+
+
+def policy_faults(on_bad_row: Action | Mapping[str, Action]) -> Iterator[tuple[str, str]]:
+    """(key, message) for each part of `cleaning.on_bad_row` that cannot be meant."""
+    if isinstance(on_bad_row, str):
+        return
+    if DEFAULT not in on_bad_row:
+        yield DEFAULT, "is missing: it says what happens to rows that break another rule"
+    for rule in on_bad_row:
+        if rule not in (*ROW_RULES, DEFAULT):
+            yield rule, f"no rule of a row; {nearest(rule, (*ROW_RULES, DEFAULT))}"

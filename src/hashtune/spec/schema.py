@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from hashtune.spec.rows import Format, Schema
+from hashtune.spec.rows import Action, Format, Schema
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -117,9 +117,9 @@ class Data(Section):
 
 
 class Cleaning(Section):
-    """Policies for bad rows, duplicates and leakage."""
+    """Policies for bad rows, duplicates and leakage. `on_bad_row`: for all rules or by rule."""
 
-    on_bad_row: Literal["error", "drop"]
+    on_bad_row: Action | dict[str, Action]
     max_drop_share: Share
     deduplicate: Literal["exact", "none"]
     leakage_ngram: Count
