@@ -24,7 +24,7 @@ QUESTION_KEYS = ("prompt", "question")
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A declared file: `field` is where the spec names it; `pinned` is off for stage outputs;
-    `fields` maps names of the schema to the file's own."""
+    `fields` maps names of the schema to the file's own; `path` is where a remote file lies now."""
 
     name: str
     uri: str
@@ -34,6 +34,7 @@ class DataFile:
     pinned: bool = True
     format: Format = "jsonl"
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    path: Path | None = None
 
 
 @dataclass(slots=True)
@@ -114,7 +115,7 @@ def check_pin(path: Path, *, sha256: str | None, field: str, shown: str) -> Find
 
 def _rows(file: DataFile, root: Path, log: Log, needed: Sequence[str]) -> Iterator[ReadRow]:
     """Locate, verify, read: the first of the three that fails gives the findings."""
-    path = resolve(file.uri, root, field=f"{file.field}.uri")
+    path = file.path or resolve(file.uri, root, field=f"{file.field}.uri")
     if isinstance(path, Finding):
         log.findings.append(path)
         return
