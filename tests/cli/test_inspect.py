@@ -35,6 +35,9 @@ def conversations(name: str, *messages: str) -> list[dict]:
 def write_params(root: Path) -> None:
     params = read_params(root / "params.yaml")
     params["data"] |= {"max_seq_len": 64, "over_length": "drop", "packing": True}
+    params["data"]["sources"] = [
+        {**params["data"]["sources"][0], "name": "toy", "uri": "toy.jsonl", "format": "jsonl"}
+    ]
     params["tokenizer"] |= {
         "chat_template": "base",
         "sha256": writers.sha256_bytes(CHAT_TEMPLATE.encode()),
@@ -62,8 +65,10 @@ def outputs(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
             writers.write_parquet(
                 Path(f"build/prepare/{name}.parquet"), rows, conversation_schema()
             )
-        blank = {"id": "z", "source": "toy", "line": 9, "reason": "blank", "detail": "output"}
-        writers.write_jsonl(Path("build/prepare/ledger.jsonl"), [blank])
+        blank = {"id": "z", "source": "toy", "line": 2, "reason": "blank", "detail": "output"}
+        other = {**blank, "source": "replay", "line": 1, "reason": "replay_share"}
+        writers.write_jsonl(Path("build/prepare/ledger.jsonl"), [blank, other])
+        writers.write_bytes(Path("toy.jsonl"), b'{"output": "x"}\n{"output": " \x1b\xff"}\r\n')
         tokenize.run()
         pack.run()
     return folder
@@ -127,7 +132,9 @@ def test_lengths_say_what_a_limit_loses(inspect):
 
 def test_dropped_rows_of_both_stages(inspect):
     _, out, _ = inspect("--dropped", "blank")
-    assert out == "──────── toy:9 (z)\n  prepare: blank: output\n"
+    assert out == ('──────── toy:2 (z)\n  prepare: blank: output\n{"output": " \\x1b\ufffd"}\n')
+    _, out, _ = inspect("--dropped", "replay_share")
+    assert out == "──────── replay:1 (z)\n  prepare: replay_share: output\n"
     _, out, _ = inspect("--dropped", "over_length")
     assert "──────── toy:3 (train3)\n  tokenize: over_length: " in out
     assert "──────── assistant ────────\nWater. Water." in out
@@ -150,7 +157,7 @@ def test_page_does_not_run_the_data(inspect, tmp_path):
         (["--rows", "99"], "has no row 99; there are 0 to "),
         (["--rows", "-1"], "has no row -1; there are 0 to "),
         (["--step", "0"], "has no step 0; there are 1 to "),
-        (["--dropped", "blnk"], "reasons: blank (1), over_length (1)"),
+        (["--dropped", "blnk"], "reasons: blank (1), over_length (1), replay_share (1)"),
         (["-n", "0"], "must be at least 1"),
     ],
 )

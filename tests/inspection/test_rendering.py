@@ -124,14 +124,15 @@ def test_dropped_row_with_and_without_its_conversation() -> None:
         "reason": "blank",
         "detail": "output",
     }
-    sheet = dropped_sheet(line, None)
+    sheet = dropped_sheet(line)
     assert (sheet.title, sheet.facts, sheet.documents) == (
         "toy:3 (x)",
         ["prepare: blank: output"],
         [],
     )
+    assert dropped_sheet(line, raw="{}").documents == [Document("", [Piece("{}")])]
     messages = '[{"role":"user","content":"hi"},{"role":"assistant","content":null}]'
-    shown = dropped_sheet({**line, "detail": ""}, messages)
+    shown = dropped_sheet({**line, "detail": ""}, messages=messages)
     assert shown.facts == ["prepare: blank"]
     assert [(d.heading, d.pieces[0].text) for d in shown.documents] == [
         ("user", "hi"),

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,16 @@ from hashtune.inspection.sheets import (
     step_sheet,
 )
 from hashtune.inspection.terminal import as_text
+from hashtune.spec.load import read_spec
+from hashtune.spec.schema import HeldOut, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PREPARE, TOKENIZE, PACK = Path("build/prepare"), Path("build/tokenize"), Path("build/pack")
 REPORT = Path("reports/tokenize.json")
+LINE_FORMATS = ("jsonl", "csv", "tsv")
+SHOWN_BYTES = 2000  # of a dropped line
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -100,26 +105,46 @@ def _lengths(split: str) -> Sheet:
 
 
 def _dropped(reason: str, count: int) -> list[Sheet]:
-    """Ledger lines of both stages; what prepare dropped was never stored, its file and line are."""
     ledger = []
     for folder in (PREPARE, TOKENIZE):
         file = folder / "ledger.jsonl"
         _require(file, folder.name)
         ledger += [{**line, "stage": folder.name} for line in writers.read_jsonl(file)]
     shown = choose.by_reason(reason, ledger)[:count]
-    return [dropped_sheet(line, _messages(line)) for line in shown]
+    return [_dropped_sheet(line) for line in shown]
+
+
+def _dropped_sheet(line: Any) -> Sheet:
+    """What tokenize dropped is a conversation of prepare, what prepare dropped a line of a file."""
+    if line["stage"] == "tokenize":
+        return dropped_sheet(line, messages=_messages(line))
+    return dropped_sheet(line, raw=_line_of_source(line["source"], line["line"]))
 
 
 def _messages(line: Any) -> str | None:
     """The conversation of an example that tokenize dropped, as JSON text."""
-    if line["stage"] != "tokenize":
-        return None
     import pyarrow.compute as pc
 
     table = _table(PREPARE / f"{line['split']}.parquet", "prepare")
     names = {line["id"], line["id"].rpartition(".")[0]}
     found = table.filter(pc.field("id").isin(sorted(names)))
     return str(found["messages"][0]) if found.num_rows else None
+
+
+def _line_of_source(name: str, number: int) -> str | None:
+    """The line of the file that the spec gives this name; None where rows are no lines."""
+    data = read_spec("data").data
+    files: dict[str, Source | HeldOut] = {"eval": data.eval, "test": data.test}
+    files |= {item.name: item for item in data.sources}
+    source = files.get(name)
+    if source is None or source.uri is None or source.format not in LINE_FORMATS:
+        return None
+    path = Path(source.uri)
+    if not path.is_file():
+        return None
+    with path.open("rb") as handle:
+        line = next(islice(handle, number - 1, None), b"")
+    return line[:SHOWN_BYTES].decode("utf-8", "replace").rstrip("\r\n")
 
 
 def _require(file: Path, stage: str) -> None:

@@ -72,12 +72,12 @@ def step_sheet(step: Record, rows: Sequence[Record]) -> Sheet:
     return Sheet(f"step {step['step']}", facts)
 
 
-def dropped_sheet(line: Record, messages: str | None) -> Sheet:
-    """A ledger line, and the conversation (JSON text) where it was read as one."""
+def dropped_sheet(line: Record, *, messages: str | None = None, raw: str | None = None) -> Sheet:
+    """A ledger line; with the conversation (JSON text), or the raw line of the file, if known."""
     detail = f": {line['detail']}" if line["detail"] else ""
     facts = [f"{line['stage']}: {line['reason']}{detail}"]
     title = f"{line['source']}:{line['line']} ({line['id']})"
-    documents = []
+    documents = [Document("", [Piece(raw)])] if raw else []
     for message in json.loads(messages) if messages else []:
         content = message.get("content")
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
