@@ -297,6 +297,28 @@ def test_every_format_gives_the_same_conversations(params):
     assert train("csv", 'text,category\n"b\n1",00501\nb 2,True\n') == expected
 
 
+@pytest.mark.parametrize("file_format", ["jsonl", "json", "parquet"])
+def test_masks_tool_calls_and_reasoning_reach_the_next_stage(params, file_format):
+    call = {"function": {"name": "f", "arguments": '{"x": "00501"}'}, "id": "1"}
+    messages = [
+        {"role": "user", "content": "b"},
+        {"role": "assistant", "content": None, "tool_calls": [call], "train": False},
+        {"role": "tool", "content": "2024-01-05", "tool_call_id": "1"},
+        {"role": "assistant", "content": "a", "reasoning_content": "since", "weight": 1},
+    ]
+    source = params["data"]["sources"][1]
+    if file_format == "parquet":
+        pq.write_table(pa.Table.from_pylist([{"messages": messages}]), source["uri"])
+    else:
+        rows = {"messages": messages} if file_format == "jsonl" else [{"messages": messages}]
+        writers.write_text(Path(source["uri"]), json.dumps(rows) + "\n")
+    pin = writers.sha256_file(Path(source["uri"]))
+    source.update({"format": file_format, "schema": "messages", "sha256": pin})
+    run(params)
+    kept = writers.read_parquet(Path("build/prepare/train.parquet"))
+    assert [json.loads(row["messages"]) for row in kept if row["source"] == "b"] == [messages]
+
+
 def test_a_remote_source_is_fetched_by_its_pin(params, monkeypatch):
     """Only the transport is replaced: the store, the pin and the reading are real."""
     run(params)
