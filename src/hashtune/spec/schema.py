@@ -117,9 +117,9 @@ class Data(Section):
 
 
 class Cleaning(Section):
-    """Policies for bad rows, duplicates and leakage. `on_bad_row`: for all rules or by rule."""
+    """Policies for bad rows, duplicates and leakage."""
 
-    on_bad_row: Action | dict[str, Action]
+    on_bad_row: Action | dict[str, Action]  # for all rules, or by rule with a "default"
     max_drop_share: Share
     deduplicate: Literal["exact", "none"]
     leakage_ngram: Count
