@@ -65,6 +65,53 @@ def test_drop_policy_never_leaves_nothing():
     assert (finding.rule, finding.message) == ("no-rows", expected)
 
 
+def test_a_policy_by_rule_drops_only_what_it_names():
+    verdict = judge(ROWS, {"default": "error", "blank": "drop"}, 0.25)
+    assert [(row.line, row.reason) for row in verdict.dropped] == [(4, "blank")]
+    assert [(f.rule, f.line) for f in verdict.findings] == [("null", 2), ("missing", 3)]
+    most = judge(ROWS, {"default": "drop", "null": "error"}, 0.5)
+    assert [(row.line, row.reason) for row in most.dropped] == [(3, "missing"), (4, "blank")]
+    assert [(f.rule, f.line) for f in most.findings] == [("null", 2)]
+
+
+def test_a_row_is_dropped_only_if_every_rule_that_it_breaks_may_be():
+    rows = [{"instruction": "i", "output": "o"}, {"instruction": " ", "output": None}]
+    verdict = judge(rows, {"default": "error", "blank": "drop"}, 1.0)
+    assert verdict.dropped == []
+    assert [(f.rule, f.field) for f in verdict.findings] == [
+        ("blank", "instruction"),
+        ("null", "output"),
+    ]
+
+
+def test_a_policy_by_rule_keeps_the_limit():
+    rows = [*ROWS[:1], *ROWS[2:]]
+    verdict = judge(rows, {"default": "error", "blank": "drop"}, 0.3)
+    assert [(f.rule, f.line) for f in verdict.findings] == [
+        ("drop-share", None),
+        ("missing", 2),
+        ("blank", 3),
+    ]
+    assert "kept 1, dropped 1 (blank 1): share 0.3333 is above 0.3" in verdict.findings[0].message
+
+
+RULE = st.sampled_from(["null", "missing", "blank"])
+ACTION = st.sampled_from(["error", "drop"])
+
+
+@given(rows=st.lists(st.sampled_from(ROWS)), by_rule=st.dictionaries(RULE, ACTION), other=ACTION)
+def test_rows_in_are_kept_dropped_or_refused(rows, by_rule, other):
+    policy = {"default": other, **by_rule}
+    verdict = judge(rows, policy, 1.0)
+    kept = sum(row == ROWS[0] for row in rows)
+    refused = [f for f in verdict.findings if f.rule in {"null", "missing", "blank"}]
+    if not [f for f in verdict.findings if f.rule == "no-rows"]:
+        assert len(rows) == kept + len(verdict.dropped) + len(refused)
+    assert all(
+        {"default": other, **by_rule}.get(d.reason, other) == "drop" for d in verdict.dropped
+    )
+
+
 def test_clean_rows_need_no_policy():
     assert judge(ROWS[:1], "error", 0.0).findings == []
 

@@ -93,7 +93,7 @@ def test_mixed_schemas_name_both():
         "d.jsonl:1: schema messages, file is declared as instruction [mixed-schema]"
     ]
     [line] = told(parse({"conversations": []}))
-    assert "schema conversations (ShareGPT), file is declared as messages" in line
+    assert "schema sharegpt, file is declared as messages" in line
 
 
 @pytest.mark.parametrize(

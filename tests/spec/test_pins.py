@@ -51,6 +51,11 @@ def test_the_shipped_spec_is_pinned(project):
         ({"data.test.uri": "data/none.jsonl"}, ("data.test", "no-file")),
         ({"data.test.uri": "../test.jsonl"}, ("data.test", "outside-root")),
         ({"data.test.uri": "/etc/passwd"}, ("data.test", "outside-root")),
+        ({"data.test.uri": "http://x/d.jsonl"}, ("data.test", "outside-root")),
+        ({"data.sources.0.uri": "file:///etc/passwd"}, ("data.sources[0]", "outside-root")),
+        ({"data.test.uri": "https://me:word@x/d.jsonl"}, ("data.test", "secret")),
+        ({"data.replay.uri": "https://x/d.jsonl"}, ("data.replay", "outside-root")),
+        ({"regression.suites.0.uri": "s3://x/d"}, ("regression.suites[0]", "outside-root")),
         ({"regression.suites.1.sha256": HASH}, ("regression.suites[1].sha256", "pin-differs")),
         ({"tokenizer.chat_template": "../x.jinja"}, ("tokenizer", "outside-root")),
         ({"quantization.type": "nf4"}, ("method.type", "contradiction")),
@@ -59,6 +64,23 @@ def test_the_shipped_spec_is_pinned(project):
         ({"data.task.fields": []}, ("data.task.fields", "contradiction")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
+        (
+            {"data.sources.0.fields": {"mesages": "x"}},
+            ("data.sources[0].fields.mesages", "fields"),
+        ),
+        ({"data.eval.fields": {"messages": " "}}, ("data.eval.fields.messages", "fields")),
+        (
+            {"data.test.fields": {"messages": "x", "group": "x"}},
+            ("data.test.fields.group", "fields"),
+        ),
+        (
+            {"cleaning.on_bad_row": {"default": "error", "blanks": "drop"}},
+            ("cleaning.on_bad_row.blanks", "policy"),
+        ),
+        (
+            {"cleaning.on_bad_row": {"blank": "drop"}},
+            ("cleaning.on_bad_row.default", "policy"),
+        ),
     ],
 )
 def test_each_loose_end_is_named_by_field(project, changes, expected):
@@ -74,3 +96,8 @@ def test_a_changed_byte_in_data_is_seen(project):
     file = project / "data/triage/train.jsonl"
     file.write_bytes(file.read_bytes() + b"\n")
     assert found(project, {}) == [("data.sources[0].sha256", "pin-differs")]
+
+
+def test_sources_and_held_out_files_may_be_remote(project):
+    changes = {"data.sources.0.uri": "https://x/d.jsonl", "data.test.uri": "s3://bucket/d.jsonl"}
+    assert found(project, changes) == []

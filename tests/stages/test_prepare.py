@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hashtune import writers
 from hashtune.errors import InputError
 from hashtune.stages import prepare
+from hashtune.store import remote
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -31,7 +34,9 @@ def held_out(uri, sha256, fraction=0.0):
     return {
         "uri": uri,
         "sha256": sha256,
+        "format": "jsonl",
         "schema": "messages",
+        "fields": {},
         "fraction": fraction,
         "max_rows": None,
     }
@@ -44,7 +49,7 @@ def params(tmp_path, monkeypatch):
     a = write("data/a.jsonl", [talk("a\u2028 1"), talk("a 2", meta=1), talk("A  2"), talk("a 3")])
     b = write("data/b.jsonl", [{"instruction": "b 1", "input": "x", "output": "2024-01-05"}])
     write("build/replay/answers.jsonl", [{"id": f"r{i}", **talk(f"r {i}")} for i in range(5)])
-    source = {"weight": 1.0, "max_rows": None}
+    source = {"format": "jsonl", "fields": {}, "weight": 1.0, "max_rows": None}
     return {
         "data": {
             "name": "toy",
@@ -266,6 +271,98 @@ def test_data_max_rows_caps_every_source(params):
         2,
         None,
     ]
+
+
+def test_every_format_gives_the_same_conversations(params):
+    """One source in five formats: the same bytes, but for the line each row stands in."""
+    source = params["data"]["sources"][1]
+    rows = [{"instruction": "b\n1", "output": "00501"}, {"instruction": "b 2", "output": "True"}]
+
+    def train(file_format: str, text: str | bytes) -> list[tuple[str, str, str]]:
+        writers.write_bytes(Path(source["uri"]), text.encode() if isinstance(text, str) else text)
+        pin = writers.sha256_file(Path(source["uri"]))
+        source.update({"format": file_format, "sha256": pin})
+        run(params)
+        kept = writers.read_parquet(Path("build/prepare/train.parquet"))
+        return [(row["id"], row["source"], row["messages"]) for row in kept]
+
+    expected = train("jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert train("json", json.dumps(rows)) == expected
+    assert train("csv", 'instruction,output\n"b\n1",00501\nb 2,True\n') == expected
+    assert train("tsv", 'instruction\toutput\n"b\n1"\t00501\nb 2\tTrue\n') == expected
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    assert train("parquet", sink.getvalue().to_pybytes()) == expected
+    source.update({"format": "csv", "fields": {"instruction": "text", "output": "category"}})
+    assert train("csv", 'text,category\n"b\n1",00501\nb 2,True\n') == expected
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "json", "parquet"])
+def test_masks_tool_calls_and_reasoning_reach_the_next_stage(params, file_format):
+    call = {"function": {"name": "f", "arguments": '{"x": "00501"}'}, "id": "1"}
+    messages = [
+        {"role": "user", "content": "b"},
+        {"role": "assistant", "content": None, "tool_calls": [call], "train": False},
+        {"role": "tool", "content": "2024-01-05", "tool_call_id": "1"},
+        {"role": "assistant", "content": "a", "reasoning_content": "since", "weight": 1},
+    ]
+    source = params["data"]["sources"][1]
+    if file_format == "parquet":
+        pq.write_table(pa.Table.from_pylist([{"messages": messages}]), source["uri"])
+    else:
+        rows = {"messages": messages} if file_format == "jsonl" else [{"messages": messages}]
+        writers.write_text(Path(source["uri"]), json.dumps(rows) + "\n")
+    pin = writers.sha256_file(Path(source["uri"]))
+    source.update({"format": file_format, "schema": "messages", "sha256": pin})
+    run(params)
+    kept = writers.read_parquet(Path("build/prepare/train.parquet"))
+    assert [json.loads(row["messages"]) for row in kept if row["source"] == "b"] == [messages]
+
+
+def test_a_remote_source_is_fetched_by_its_pin(params, monkeypatch):
+    """Only the transport is replaced: the store, the pin and the reading are real."""
+    run(params)
+    first = outputs()["build/prepare/train.parquet"]
+    source = params["data"]["sources"][0]
+    where = Path(source["uri"]).rename("elsewhere.jsonl")
+    source["uri"] = "https://example.com/a.jsonl"
+
+    def download(url, target):
+        assert url == "https://example.com/a.jsonl"
+        target.write_bytes(where.read_bytes())
+
+    monkeypatch.setattr(remote, "_download", download)
+    run(params)
+    assert outputs()["build/prepare/train.parquet"] == first
+    report = writers.read_json(Path("reports/prepare.json"))
+    assert report["sources"]["a"]["file"] == "https://example.com/a.jsonl"
+
+
+def test_a_remote_source_of_another_content_is_refused(params, monkeypatch):
+    source = params["data"]["sources"][0]
+    source.update({"uri": "https://example.com/a.jsonl", "sha256": "0" * 64})
+
+    def download(_, target):
+        target.write_text("x\n")
+
+    monkeypatch.setattr(remote, "_download", download)
+    found = hashlib.sha256(b"x\n").hexdigest()
+    assert refused(params) == [
+        f"https://example.com/a.jsonl: data.sources[0].sha256: sha256 is {found}, "
+        f"pinned is {'0' * 64} [pin]"
+    ]
+
+
+def test_a_policy_by_rule_reaches_the_ledger(params):
+    rows = [talk("a 1"), talk("a 2", " "), talk("a 3"), talk("a 4")]
+    params["data"]["sources"][0]["sha256"] = write("data/a.jsonl", rows)
+    params["cleaning"]["max_drop_share"] = 0.25
+    params["cleaning"]["on_bad_row"] = {"default": "error", "null": "drop"}
+    assert refused(params) == ["data/a.jsonl:2: messages[1].content: blank [blank]"]
+    params["cleaning"]["on_bad_row"]["blank"] = "drop"
+    run(params)
+    figures = writers.read_json(Path("reports/prepare.json"))["sources"]["a"]
+    assert (figures["rows"], figures["kept"]["train"], figures["dropped"]) == (4, 3, {"blank": 1})
 
 
 def test_runs_without_torch(params):

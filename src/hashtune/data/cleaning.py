@@ -5,21 +5,22 @@ No row leaves without a ledger line, and no text is changed.
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hashtune import writers
 from hashtune.data.schemas import Parsed
 from hashtune.errors import Finding
 from hashtune.records import Conversation, Dropped
+from hashtune.spec.rows import Action, action
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Bad rows stop the run ("error"), or are dropped up to a share of the file in [0, 1]."""
+    """Bad rows stop the run ("error"), or are dropped up to a share of the file in [0, 1]; one
+    action for all rules, or one by rule with a "default"."""
 
-    on_bad_row: Literal["error", "drop"]
+    on_bad_row: Action | Mapping[str, Action]
     max_drop_share: float
 
 
@@ -32,28 +33,30 @@ class Verdict:
 
 
 def apply_policy(parsed: Parsed, policy: Policy, *, source: str, shown: str) -> Verdict:
-    """Refuse or drop the bad rows; a dropped row's reason is the first rule that it breaks."""
-    if not parsed.bad:
-        return Verdict()
-    every = [finding for row in parsed.bad for finding in row.findings]
-    if policy.on_bad_row == "error":
-        return Verdict(findings=every)
-    dropped = [
-        Dropped(row.id, source, row.line, row.findings[0].rule, row.findings[0].field or "")
-        for row in parsed.bad
-    ]
+    """Refuse or drop the bad rows; a dropped row's reason is the first rule that it breaks, and a
+    row is dropped only if each rule that it breaks may be."""
+    dropped, stopping, every = [], [], []
+    for row in parsed.bad:
+        every += row.findings
+        if any(action(policy.on_bad_row, finding.rule) == "error" for finding in row.findings):
+            stopping += row.findings
+            continue
+        first = row.findings[0]
+        dropped.append(Dropped(row.id, source, row.line, first.rule, first.field or ""))
     kept, gone = len(parsed.conversations), len(dropped)
+    if not gone:
+        return Verdict(findings=stopping)
     reasons = Counter(row.reason for row in dropped)
     counts = ", ".join(f"{reason} {reasons[reason]}" for reason in sorted(reasons))
     summary = f"kept {kept}, dropped {gone} ({counts})"
-    share = gone / (kept + gone)
+    share = gone / (kept + len(parsed.bad))
     if kept == 0:
         finding = Finding("no-rows", f"{summary}: 0 rows remain", file=shown)
     elif share > policy.max_drop_share:
         message = f"{summary}: share {share:.4g} is above {policy.max_drop_share:.4g}"
         finding = Finding("drop-share", message, file=shown, field="cleaning.max_drop_share")
     else:
-        return Verdict(dropped=dropped)
+        return Verdict(dropped=dropped, findings=stopping)
     return Verdict(dropped=dropped, findings=[finding, *every])
 
 

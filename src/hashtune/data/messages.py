@@ -4,7 +4,7 @@ Other fields of a message (name, tool_call_id, ...) are kept as written: chat te
 """
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,13 +81,15 @@ def check_messages(messages: object, place: Place) -> list[Finding]:
         return [place.finding("null" if messages is None else "wrong-type", "messages", message)]
     if not messages:
         return [place.finding("empty", "messages", "no messages")]
+    paths = [f"messages[{index}]" for index in range(len(messages))]
     findings = []
-    for index, message in enumerate(messages):
-        findings += _check_message(message, f"messages[{index}]", place)
-    return findings or _check_order([message["role"] for message in messages], place)
+    for message, path in zip(messages, paths, strict=True):
+        findings += check_message(message, path, place)
+    return findings or check_order(messages, paths, place, whole="messages")
 
 
-def _check_message(message: object, field: str, place: Place) -> list[Finding]:
+def check_message(message: object, field: str, place: Place) -> list[Finding]:
+    """All findings for one message at the path `field`, its place among others apart."""
     if not isinstance(message, dict):
         return [place.finding("wrong-type", field, f"expected object, got {kind(message)}")]
     findings = check_text(message, "role", f"{field}.role", place)
@@ -143,18 +145,21 @@ def _check_calls(message: Mapping[str, Any], field: str, place: Place) -> list[F
     ]
 
 
-def _check_order(roles: list[str], place: Place) -> list[Finding]:
+def check_order(
+    messages: Sequence[Mapping[str, Any]], paths: Sequence[str], place: Place, *, whole: str
+) -> list[Finding]:
+    """Findings for the order of roles; `paths` name the messages, `whole` the conversation."""
+    roles = [message["role"] for message in messages]
     findings = []
     for index in range(1, len(roles)):
         role = roles[index]
         if role == roles[index - 1] and role != "tool":  # parallel calls have answers in a row
             text = f"two {role} messages in a row"
-            findings.append(place.finding("role-order", f"messages[{index}].role", text))
+            findings.append(place.finding("role-order", f"{paths[index]}.role", text))
     if "assistant" not in roles:
         text = "no assistant message, nothing to train on"
-        findings.append(place.finding("no-assistant", "messages", text))
+        findings.append(place.finding("no-assistant", whole, text))
     elif roles[-1] != "assistant":
-        field = f"messages[{len(roles) - 1}].role"
         text = f"the last message is from {roles[-1]}, expected assistant"
-        findings.append(place.finding("last-not-assistant", field, text))
+        findings.append(place.finding("last-not-assistant", f"{paths[-1]}.role", text))
     return findings

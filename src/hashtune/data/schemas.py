@@ -1,33 +1,26 @@
-"""From rows of a declared schema to conversations.
+"""From rows of a declared schema to conversations; see layouts for what each schema holds.
 
-messages      {"id"?, "messages": [{"role", "content", ...}, ...], "group"?}
-instruction   {"id"?, "instruction", "input"?, "output", "system"?, "group"?}
-
-One file has one schema. Other fields of a row are ignored and counted.
+One file has one schema; `fields` maps a schema's names to the file's own. Every row may have an
+"id" (not read) and a "group". Other fields of a row are ignored and counted.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
 
 from hashtune import writers
-from hashtune.data.messages import Place, check_messages, check_text, is_blank, kind
+from hashtune.data.layouts import to_messages
+from hashtune.data.lines import ReadRow
+from hashtune.data.messages import Place, is_blank, kind
 from hashtune.errors import Finding
-from hashtune.records import Conversation, Message
+from hashtune.records import Conversation
+from hashtune.spec.rows import FIELDS, NEEDED, Schema
 
-Schema = Literal["messages", "instruction"]
-FIELDS: dict[str, frozenset[str]] = {
-    "messages": frozenset({"id", "messages", "group"}),
-    "instruction": frozenset({"id", "instruction", "input", "output", "system", "group"}),
-}
 # what a row looks like, told by a field with a value; the first that fits wins
-SIGNS = {
-    "messages": "messages",
-    "instruction": "instruction",
-    "conversations": "conversations (ShareGPT)",
-    "prompt": "prompt/completion",
-}
+SIGNS = {needed[0]: schema for schema, needed in NEEDED.items()}
+SAME_NAMES: Mapping[str, str] = MappingProxyType({})
 ID_HEX = 16
 
 
@@ -67,44 +60,74 @@ def as_row(conversation: Conversation) -> dict[str, object]:
 
 
 def parse_rows(
-    rows: Iterable[tuple[int, dict[str, Any]]], *, schema: Schema, source: str, shown: str
+    rows: Iterable[ReadRow | tuple[int, dict[str, Any]]],
+    *,
+    schema: Schema,
+    source: str,
+    shown: str,
+    fields: Mapping[str, str] = SAME_NAMES,
 ) -> Parsed:
-    """Turn (line, row) pairs into conversations of `source`; `shown` is the file in findings."""
+    """Turn rows, (line, row) pairs will do, into conversations of `source`.
+
+    `shown` is the file in findings; `fields` maps names of the schema to names in the file.
+    """
     parsed = Parsed()
-    for line, row in rows:
-        place = Place(shown, line)
-        parsed.extra.update(key for key in row if key not in FIELDS[schema])
-        findings = _check_row(row, schema, place)
+    for item in rows:
+        row = ReadRow(*item)
+        place = Place(shown, row.line)
+        value, extra = _renamed(row.value, schema, fields)
+        parsed.extra.update(extra)
+        messages, findings = _convert(value, schema, place)
         if findings:
-            parsed.bad.append(BadRow(content_id(row), line, findings))
+            findings = [_in_file_words(finding, fields, row.element) for finding in findings]
+            parsed.bad.append(BadRow(content_id(row.value), row.line, findings))
             continue
-        messages = row["messages"] if schema == "messages" else _from_instruction(row)
-        group = row.get("group")
+        group = value.get("group")
         parsed.conversations.append(
             Conversation(
                 id=content_id(messages),
                 source=source,
                 messages=messages,
-                line=line,
+                line=row.line,
                 group=None if group is None else str(group),
             )
         )
     return parsed
 
 
-def _check_row(row: Mapping[str, Any], schema: Schema, place: Place) -> list[Finding]:
-    if row.get(schema) is None:
+def _renamed(
+    row: dict[str, Any], schema: Schema, fields: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The row under the schema's names, and the fields that are not read."""
+    if not fields:
+        return row, [key for key in row if key not in FIELDS[schema]]
+    used = set(fields.values())
+    value = {target: row[name] for target, name in fields.items() if name in row}
+    value |= {key: row[key] for key in row if key not in used and key not in fields}
+    known = FIELDS[schema] - fields.keys()
+    return value, [key for key in row if key not in used and key not in known]
+
+
+def _in_file_words(finding: Finding, fields: Mapping[str, str], element: int | None) -> Finding:
+    """The finding with the names of the file, and the place in a JSON array."""
+    path = finding.field or ""
+    name = path.split(".")[0].split("[")[0]
+    path = fields.get(name, name) + path[len(name) :]
+    if element is not None:
+        path = f"[{element}].{path}" if path else f"[{element}]"
+    return replace(finding, field=path or None)
+
+
+def _convert(
+    row: Mapping[str, Any], schema: Schema, place: Place
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    if row.get(NEEDED[schema][0]) is None:
         other = next((name for key, name in SIGNS.items() if row.get(key) is not None), schema)
         if other != schema:
             message = f"schema {other}, file is declared as {schema}"
-            return [Finding("mixed-schema", message, file=place.file, line=place.line)]
-    if schema == "instruction":
-        findings = _check_instruction(row, place)
-    elif "messages" not in row:
-        findings = [place.finding("missing", "messages", "missing")]
-    else:
-        findings = check_messages(row["messages"], place)
-    return findings + _check_group(row.get("group"), place)
+            return [], [Finding("mixed-schema", message, file=place.file, line=place.line)]
+    messages, findings = to_messages(row, schema, place)
+    return messages, findings + _check_group(row.get("group"), place)
 
 
 def _check_group(group: object, place: Place) -> list[Finding]:
@@ -114,26 +137,3 @@ def _check_group(group: object, place: Place) -> list[Finding]:
     if isinstance(group, int) and not isinstance(group, bool):
         return []
     return [place.finding("wrong-type", "group", f"expected string, got {kind(group)}")]
-
-
-def _check_instruction(row: Mapping[str, Any], place: Place) -> list[Finding]:
-    findings = []
-    for key in ("instruction", "output"):
-        findings += check_text(row, key, key, place)
-    for key in ("input", "system"):  # null and "" both mean: there is none
-        if row.get(key) is not None:
-            findings += check_text(row, key, key, place, may_be_blank=True)
-    return findings
-
-
-def _from_instruction(row: Mapping[str, Any]) -> list[Message]:
-    messages = []
-    system, extra = row.get("system"), row.get("input")
-    if system is not None and not is_blank(system):
-        messages.append({"role": "system", "content": system})
-    prompt = row["instruction"]
-    if extra is not None and not is_blank(extra):
-        prompt = f"{prompt}\n\n{extra}"
-    messages.append({"role": "user", "content": prompt})
-    messages.append({"role": "assistant", "content": row["output"]})
-    return messages

@@ -1,17 +1,20 @@
 """Find, verify and read the declared data files; nothing is parsed before its hash is right."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hashtune import writers
 from hashtune.data.cleaning import Policy, apply_policy
+from hashtune.data.formats import read_rows
 from hashtune.data.leakage import Item
+from hashtune.data.lines import Log, ReadRow
 from hashtune.data.messages import Place, check_text
-from hashtune.data.readers import Reading, read_jsonl
-from hashtune.data.schemas import Schema, parse_rows
+from hashtune.data.schemas import parse_rows
 from hashtune.errors import Finding, nearest
 from hashtune.records import Conversation, Dropped
+from hashtune.spec.rows import Format, Schema, columns
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 MOVE_INSIDE = "put the file under the project root and name it relative to that"
@@ -20,7 +23,8 @@ QUESTION_KEYS = ("prompt", "question")
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A declared file: `field` is where the spec names it; `pinned` is off for stage outputs."""
+    """A declared file: `field` is where the spec names it; `pinned` is off for stage outputs;
+    `fields` maps names of the schema to the file's own; `path` is where a remote file lies now."""
 
     name: str
     uri: str
@@ -28,6 +32,9 @@ class DataFile:
     schema: Schema
     field: str
     pinned: bool = True
+    format: Format = "jsonl"
+    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    path: Path | None = None
 
 
 @dataclass(slots=True)
@@ -106,48 +113,61 @@ def check_pin(path: Path, *, sha256: str | None, field: str, shown: str) -> Find
     return Finding("pin", message, file=shown, field=field, fix=fix)
 
 
-def _read(file: DataFile, root: Path) -> Reading:
-    """Locate, verify, parse: the first of the three that fails gives the findings."""
-    path = resolve(file.uri, root, field=f"{file.field}.uri")
+def _rows(file: DataFile, root: Path, log: Log, needed: Sequence[str]) -> Iterator[ReadRow]:
+    """Locate, verify, read: the first of the three that fails gives the findings."""
+    path = file.path or resolve(file.uri, root, field=f"{file.field}.uri")
     if isinstance(path, Finding):
-        return Reading(findings=[path])
+        log.findings.append(path)
+        return
     if file.pinned:
         pin = f"{file.field}.sha256"
         finding = check_pin(path, sha256=file.sha256, field=pin, shown=file.uri)
         if finding:
-            return Reading(findings=[finding])
-    reading = read_jsonl(path, shown=file.uri)
-    if not reading.rows and not reading.findings:
-        reading.findings.append(Finding("no-rows", "0 rows", file=file.uri, field=file.field))
-    return reading
+            log.findings.append(finding)
+            return
+    empty = True
+    for row in read_rows(path, file.format, log, needed=needed):
+        empty = False
+        yield row
+    if empty and not log.findings:
+        log.findings.append(Finding("no-rows", "0 rows", file=file.uri, field=file.field))
 
 
 def load(file: DataFile, root: Path, policy: Policy) -> Loaded:
     """Read a file of conversations. A row that breaks its schema falls under the policy; a file
-    that is damaged (encoding, JSON) is refused whatever the policy says."""
-    reading = _read(file, root)
-    loaded = Loaded(file, rows=len(reading.rows), notes=reading.notes)
-    parsed = parse_rows(reading.rows, schema=file.schema, source=file.name, shown=file.uri)
-    loaded.conversations = parsed.conversations
-    loaded.extra = dict(parsed.extra)
+    that is damaged (encoding, JSON, cells) is refused whatever the policy says."""
+    log = Log(file.uri)
+    parsed = parse_rows(
+        _rows(file, root, log, columns(file.schema, file.fields)),
+        schema=file.schema,
+        source=file.name,
+        shown=file.uri,
+        fields=file.fields,
+    )
     verdict = apply_policy(parsed, policy, source=file.name, shown=file.uri)
-    loaded.dropped = verdict.dropped
-    loaded.findings = reading.findings + verdict.findings
-    return loaded
+    return Loaded(
+        file,
+        rows=len(parsed.conversations) + len(parsed.bad),
+        conversations=parsed.conversations,
+        dropped=verdict.dropped,
+        findings=log.findings + verdict.findings,
+        notes=log.notes,
+        extra=dict(parsed.extra),
+    )
 
 
 def load_questions(file: DataFile, root: Path) -> tuple[list[Item], list[Finding]]:
     """The prompt texts of a regression suite ("prompt" or "question" of each line)."""
-    reading = _read(file, root)
-    items, findings = [], list(reading.findings)
-    for line, row in reading.rows:
+    log = Log(file.uri)
+    items, findings = [], []
+    for line, row, _ in _rows(file, root, log, ()):
         keys = [key for key in QUESTION_KEYS if key in row]
         key = keys[0] if keys else QUESTION_KEYS[0]
         found = check_text(row, key, " or ".join(keys or QUESTION_KEYS), Place(file.uri, line))
         findings += found
         if not found:
             items.append(Item(file.uri, line, [row[key]]))
-    return items, findings
+    return items, log.findings + findings
 
 
 def user_items(conversations: Sequence[Conversation], files: dict[str, str]) -> list[Item]:

@@ -25,7 +25,7 @@ NEUTRAL = frozenset(
         *("dvc", "dvclive", "gto", "rich", "tqdm", "typer", "typer-slim", "click", "colorama"),
         *("pygments", "markdown-it-py", "mdurl", "shellingham", "psutil", "filelock", "fsspec"),
         *("requests", "urllib3", "certifi", "charset-normalizer", "idna", "truststore", "hf-xet"),
-        *("httpx", "httpx2", "httpcore", "httpcore2", "h11", "anyio", "sniffio"),
+        *("aiohttp", "httpx", "httpx2", "httpcore", "httpcore2", "h11", "anyio", "sniffio"),
         *("setuptools", "pip", "wheel", "packaging", "typing-extensions", "typing-inspection"),
         *("annotated-types", "annotated-doc"),
     }

@@ -6,15 +6,18 @@ Checked before anything is downloaded or computed; also rules that join two fiel
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from hashtune.errors import Finding
-from hashtune.spec.schema import HeldOut, Spec
+from hashtune.spec.rows import REMOTE, field_faults, policy_faults, remote_scheme
+from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.writers import sha256_file
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # no option, no address: pip gets it
 VERSION = re.compile(r"\d+(\.\d+)*([a-z]+\d+)?")
 FILE = "params.yaml"
+FETCHED = ("data.sources", "data.eval", "data.test")  # what prepare fetches from a URL
 
 
 def check_pins(spec: Spec, root: Path) -> list[Finding]:
@@ -22,6 +25,7 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
     return [
         *_base_model(spec),
         *_data(spec),
+        *_declarations(spec),
         *_files(spec, root),
         *_contradictions(spec),
     ]
@@ -86,8 +90,21 @@ def _data(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def _declarations(spec: Spec) -> Iterator[Finding]:
+    """Field mappings and policies that name what does not exist."""
+    entries: list[tuple[str, Source | HeldOut]] = [
+        (f"data.sources[{i}]", source) for i, source in enumerate(spec.data.sources)
+    ]
+    entries += [("data.eval", spec.data.eval), ("data.test", spec.data.test)]
+    for field, entry in entries:
+        for target, message in field_faults(entry.schema_, entry.fields):
+            yield Finding("fields", message, file=FILE, field=f"{field}.fields.{target}")
+    for key, message in policy_faults(spec.cleaning.on_bad_row):
+        yield Finding("policy", message, file=FILE, field=f"cleaning.on_bad_row.{key}")
+
+
 def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:
-    """(field, path, sha256) of every local file the spec pins."""
+    """(field, path or URL, sha256) of every file the spec pins."""
     pins = [
         (f"data.sources[{i}]", source.uri, source.sha256)
         for i, source in enumerate(spec.data.sources)
@@ -107,10 +124,27 @@ def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:
     return pins
 
 
+def _url(uri: str, scheme: str, field: str) -> Iterator[Finding]:
+    if scheme not in REMOTE or not field.startswith(FETCHED):
+        yield Finding(
+            "outside-root",
+            f"{uri!r} is a URL that no stage fetches",
+            file=FILE,
+            field=field,
+            fix="https:// or s3:// for sources, eval and test; else a file under data/",
+        )
+    elif "@" in urlsplit(uri).netloc:
+        message = "the address holds a user or password, and conf/ and reports are in Git"
+        fix = "keep it in ~/.netrc, or in the profile of your S3 client"
+        yield Finding("secret", message, file=FILE, field=field, fix=fix)
+
+
 def _files(spec: Spec, root: Path) -> Iterator[Finding]:
     for field, uri, pin in pinned_files(spec):
         path = (root / uri).resolve()
-        if not path.is_relative_to(root.resolve()):
+        if scheme := remote_scheme(uri):
+            yield from _url(uri, scheme, field)
+        elif not path.is_relative_to(root.resolve()):
             yield Finding(
                 "outside-root",
                 f"{uri!r} leaves the project",

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from hashtune.spec.rows import Action, Format, Schema
+
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -54,12 +56,15 @@ class TokenizerSpec(Section):
 
 
 class Source(Section):
-    """One data file: where, its content hash, how to read it, its part in the mixture."""
+    """One data file: where, its content hash, how to read it, its part in the mixture. `fields`
+    maps names of the schema to the file's own where they differ."""
 
     name: Name
     uri: str
     sha256: Sha256
-    schema_: Literal["messages", "instruction"] = Field(alias="schema")
+    format: Format
+    schema_: Schema = Field(alias="schema")
+    fields: dict[str, str]
     weight: Positive
     max_rows: Count | None
 
@@ -69,7 +74,9 @@ class HeldOut(Section):
 
     uri: str | None
     sha256: Sha256 | None
-    schema_: Literal["messages", "instruction"] = Field(alias="schema")
+    format: Format
+    schema_: Schema = Field(alias="schema")
+    fields: dict[str, str]
     fraction: Share
     max_rows: Count | None
 
@@ -112,7 +119,7 @@ class Data(Section):
 class Cleaning(Section):
     """Policies for bad rows, duplicates and leakage."""
 
-    on_bad_row: Literal["error", "drop"]
+    on_bad_row: Action | dict[str, Action]  # for all rules, or by rule with a "default"
     max_drop_share: Share
     deduplicate: Literal["exact", "none"]
     leakage_ngram: Count

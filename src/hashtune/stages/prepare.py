@@ -1,6 +1,7 @@
 """Which conversations, after validation, cleaning, deduplication, mixture and split?
 
-Reads the data files that the spec pins (verified before they are parsed) and the base's own
+Reads the data files that the spec pins (verified before they are parsed; a URL is fetched once
+per machine into the store) and the base's own
 answers, build/replay/answers.jsonl. Writes build/prepare/{train,eval,test}.parquet, one row per
 conversation, build/prepare/ledger.jsonl, one line per dropped row, and reports/prepare.json. With
 any finding nothing is written. Cost: linear; 100,000 rows of 120 words take about 33 s of
@@ -8,7 +9,7 @@ one core and 0.7 GB.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from hashtune import frame, writers
@@ -20,7 +21,9 @@ from hashtune.data.schemas import as_row
 from hashtune.data.sources import DataFile, Loaded, load, load_questions, unique_names
 from hashtune.errors import Finding, InputError
 from hashtune.records import conversation_schema
-from hashtune.spec.schema import Spec
+from hashtune.spec.rows import REMOTE, remote_scheme
+from hashtune.spec.schema import HeldOut, Source, Spec
+from hashtune.store.remote import fetch
 
 ANSWERS = "build/replay/answers.jsonl"
 OUT = Path("build/prepare")
@@ -35,7 +38,11 @@ def run() -> None:
     policy = Policy(spec.cleaning.on_bad_row, spec.cleaning.max_drop_share)
     loaded: dict[str, Loaded] = {}
     for file in frame.progress(files, total=len(files), label="reading"):
-        loaded[file.name] = load(file, Path(), policy)
+        here = _fetched(file)
+        if isinstance(here, Finding):
+            findings.append(here)
+            continue
+        loaded[file.name] = load(here, Path(), policy)
         findings += loaded[file.name].findings
     questions: dict[str, list[Item]] = {}
     for suite in suites:
@@ -52,15 +59,33 @@ def _files(spec: Spec) -> Iterator[DataFile]:
     """Sources first: of two equal conversations the first one stays."""
     for index, source in enumerate(spec.data.sources):
         field = f"data.sources[{index}]"
-        yield DataFile(source.name, source.uri, source.sha256, source.schema_, field)
+        yield _declared(source.name, source.uri, source, field)
     if spec.data.replay.uri is not None and spec.data.replay.share > 0:
         yield DataFile(REPLAY, ANSWERS, None, "messages", "data.replay", pinned=False)
     if spec.data.eval.uri is not None:
-        uri, sha256 = spec.data.eval.uri, spec.data.eval.sha256
-        yield DataFile("eval", uri, sha256, spec.data.eval.schema_, "data.eval")
+        yield _declared("eval", spec.data.eval.uri, spec.data.eval, "data.eval")
     if spec.data.test.uri is not None:
-        uri, sha256 = spec.data.test.uri, spec.data.test.sha256
-        yield DataFile("test", uri, sha256, spec.data.test.schema_, "data.test")
+        yield _declared("test", spec.data.test.uri, spec.data.test, "data.test")
+
+
+def _declared(name: str, uri: str, entry: Source | HeldOut, field: str) -> DataFile:
+    return DataFile(
+        name,
+        uri,
+        entry.sha256,
+        entry.schema_,
+        field,
+        format=entry.format,
+        fields=entry.fields,
+    )
+
+
+def _fetched(file: DataFile) -> DataFile | Finding:
+    """The file as it is, or with the path in the store where a URL's content lies."""
+    if remote_scheme(file.uri) not in REMOTE or file.sha256 is None:
+        return file
+    path = fetch(file.uri, file.sha256, field=file.field, say=frame.say)
+    return path if isinstance(path, Finding) else replace(file, path=path)
 
 
 def _suite_files(spec: Spec) -> list[DataFile]:

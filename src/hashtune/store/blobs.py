@@ -1,6 +1,6 @@
 """The folders of the store: each file once per machine, by content, under $HASHTUNE_HOME.
 
-    blobs/<sha256>           the files, and downloaded wheels
+    blobs/<sha256>           the files, downloaded wheels and remote data files
     bases/<manifest key>/    what transformers loads: config.json -> ../../blobs/<sha256>, ...
     conversions/             which base a wheel gave (conversions.py)
     locks/  tmp/             one fetch at a time per base; what is not finished yet
@@ -53,14 +53,20 @@ def refuse_tampered(manifest: Manifest, names: list[str]) -> None:
 def adopt(manifest: Manifest, scratch: Path) -> None:
     """Move verified files into blobs/; each appears under its name only when it is on disk."""
     for name in sorted(manifest.files):
-        file, blob = scratch / name, blob_of(manifest, name)
-        blob.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("rb") as stream:
-            os.fsync(stream.fileno())
-        if file.stat().st_nlink == 1:  # a hard link shares its mode with the Hugging Face cache
-            file.chmod(0o444)
-        file.replace(blob)
-    writers.fsync_directory(home() / "blobs")
+        adopt_file(scratch / name, manifest.files[name].sha256)
+
+
+def adopt_file(file: Path, sha256: str) -> Path:
+    """Move one verified file into blobs/; returns where it lies now."""
+    blob = home() / "blobs" / sha256
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+    if file.stat().st_nlink == 1:  # a hard link shares its mode with the Hugging Face cache
+        file.chmod(0o444)
+    file.replace(blob)
+    writers.fsync_directory(blob.parent)
+    return blob
 
 
 def _links(manifest: Manifest) -> dict[str, str]:
@@ -107,13 +113,13 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def lock(key: str, say: Say) -> Iterator[None]:
-    """One process (or thread) at a time per base; the kernel frees it when a holder dies."""
+    """One process (or thread) at a time per base or file; freed by the kernel when it dies."""
     path = home() / "locks" / key
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("  waits for another process that fetches this base")
+            say("  waits for another process that fetches the same")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
