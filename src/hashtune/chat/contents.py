@@ -20,12 +20,15 @@ def control_tokens(
     Refused are the tokenizer's added tokens (blank ones aside, they forge nothing) and every stop;
     an answer may hold those that are not special, such as `<think>`.
     """
-    special = {text for text, is_special in template.added_tokens if is_special} | set(stops.texts)
-    every = special | {text for text, _ in template.added_tokens}
     found = []
     for index, message in enumerate(messages):
-        refused = special if message["role"] == ASSISTANT else every
         for path, text in fields_of(message):
+            if not template.added_token_pattern.search(text) and not stops.first(text):
+                continue
+            special = {text for text, is_special in template.added_tokens if is_special}
+            refused = special | set(stops.texts)
+            if message["role"] != ASSISTANT:
+                refused |= {text for text, _ in template.added_tokens}
             for token in sorted(token for token in refused if token in text):
                 where = f"messages[{index}].{path}"
                 said = f"holds the control token {token!r}"

@@ -1,10 +1,13 @@
 """The pinned chat template: the one way from messages to text and ids.
 
 Training, evaluation and the registry entry use the same template text, arguments and date.
-A render costs about 0.2 ms for a short conversation (the compiled template is cached).
+Renders go through the template that transformers compiles, encodings through the backend: that
+skips transformers' work per call, and the first CHECKED of each are compared with its own.
 """
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +45,7 @@ RESERVED = frozenset(
 )
 RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError)
 ANSWER = "zqanswerqz"
+CHECKED = 32  # renders and encodings of each Template that transformers repeats
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,52 @@ class Template:
         return sorted((token.content, token.special) for token in added if token.content.strip())
 
     @cached_property
+    def bos(self) -> tuple[int | None, str | None, bool]:
+        """The tokenizer's BOS: id and text (None where it has none), and whether it adds one."""
+        tokenizer = self.tokenizer
+        wanted = bool(getattr(tokenizer, "add_bos_token", False))
+        return tokenizer.bos_token_id, tokenizer.bos_token, wanted
+
+    @cached_property
+    def added_token_pattern(self) -> re.Pattern[str]:
+        """Finds an added token in a text, where one is."""
+        return re.compile("|".join(re.escape(token) for token, _ in self.added_tokens) or "(?!)")
+
+    @cached_property
     def _frozen(self) -> str:
         return with_frozen_clock(self.text, self.date)
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:
         return {"date_string": date_string(self.date), **self.kwargs}
+
+    @cached_property
+    def _compiled(self) -> Callable[..., str]:
+        from transformers.utils import chat_template_utils as ours
+
+        compiled = ours._compile_jinja_template(self._frozen)
+        environment = compiled.environment
+        fixed = {**compiled.globals, "tools": None, "documents": None}
+        fixed |= self.tokenizer.special_tokens_map | ours._plain_template_data(self._arguments)
+
+        def render(messages: list[Message], *, add_generation_prompt: bool) -> str:
+            # as Template.render of Jinja, which copies its globals slowly for every call
+            aliased = ours._alias_reasoning_fields(messages)
+            names = {"messages": aliased, "add_generation_prompt": add_generation_prompt}
+            context = environment.context_class(
+                environment, {**fixed, **names}, compiled.name, compiled.blocks
+            )
+            return "".join(compiled.root_render_func(context))
+
+        return render
+
+    @cached_property
+    def _checked(self) -> Counter[str]:
+        return Counter()
+
+    @cached_property
+    def _last(self) -> dict[str, Any]:
+        return {}
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
         """The text of a conversation.
@@ -110,21 +154,46 @@ class Template:
             raise TypeError(f"the tokenizer returned {type(ids).__name__}, expected a list of ids")
         return ids
 
+    def encoding(self, text: str) -> Any:
+        """The backend's encoding of a text: ids and offsets. The last one is kept.
+
+        Raises:
+            AssertionError: transformers gives other ids.
+        """
+        if text not in self._last:
+            backend = self.tokenizer.backend_tokenizer
+            if backend.truncation or backend.padding:
+                backend.no_truncation()
+                backend.no_padding()
+            encoding = backend.encode(text, add_special_tokens=False)
+            if self._due("encoding") and self.encode(text) != encoding.ids:
+                raise AssertionError("transformers encodes this text otherwise")
+            self._last.clear()
+            self._last[text] = encoding
+        return self._last[text]
+
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the prompt: what evaluation and generation feed to the model."""
         return self.encode(self.prompt(messages))
 
     def _apply(self, normal: list[Message], *, add_generation_prompt: bool) -> str:
-        text = self.tokenizer.apply_chat_template(
+        text = self._compiled(normal, add_generation_prompt=add_generation_prompt)
+        if self._due("render") and text != self.tokenizer.apply_chat_template(
             normal,
             tokenize=False,
             chat_template=self._frozen,
             add_generation_prompt=add_generation_prompt,
             **self._arguments,
-        )
-        if not isinstance(text, str):
-            raise TypeError(f"apply_chat_template returned {type(text).__name__}, expected text")
+        ):
+            raise AssertionError("transformers renders this conversation otherwise")
         return text
+
+    def _due(self, what: str) -> bool:
+        """Whether this call is one of the first, which transformers repeats."""
+        if self._checked[what] >= CHECKED:
+            return False
+        self._checked[what] += 1
+        return True
 
     def _refusal(
         self, normal: list[Message], error: Exception, add_generation_prompt: bool
