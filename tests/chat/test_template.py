@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hashtune.chat.template import Template, load_template
+from hashtune.chat.pinned import load_template
+from hashtune.chat.template import Template
 from hashtune.errors import InputError
 from hashtune.spec.schema import TokenizerSpec
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from hashtune.chat.bodies import Layout
 from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS, functions_of, parse_arguments
@@ -99,5 +100,11 @@ def _presence(value: str, text: str) -> str:
     spellings = (value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1])
     if any(spelling in text for spelling in spellings):
         return "exact"
-    squeezed = "".join(text.split())
+    squeezed = _squeezed(text)
     return "altered" if any("".join(s.split()) in squeezed for s in spellings) else "missing"
+
+
+@lru_cache(maxsize=2)
+def _squeezed(text: str) -> str:
+    """Without blanks; kept, since many messages are looked for in one text."""
+    return "".join(text.split())

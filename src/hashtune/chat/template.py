@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -20,29 +19,8 @@ from hashtune.chat.messages import normalise, refused_role
 from hashtune.chat.reasoning import continues
 from hashtune.errors import Finding, InputError
 from hashtune.records import Message
-from hashtune.spec.schema import TokenizerSpec
 from hashtune.writers import sha256_bytes
 
-RESERVED = frozenset(
-    {
-        "conversation",
-        "messages",
-        "chat_template",
-        "add_generation_prompt",
-        "tokenize",
-        "continue_final_message",
-        "sanitize_control_tokens",
-        "padding",
-        "truncation",
-        "max_length",
-        "return_tensors",
-        "return_dict",
-        "return_assistant_tokens_mask",
-        "tokenizer_kwargs",
-        "date_string",
-        "strftime_now",
-    }
-)
 RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError)
 ANSWER = "zqanswerqz"
 CHECKED = 32  # renders and encodings of each Template that transformers repeats
@@ -86,6 +64,13 @@ class Template:
         return tokenizer.bos_token_id, tokenizer.bos_token, wanted
 
     @cached_property
+    def searched_texts(self) -> frozenset[str]:
+        """The constants that the template looks for in texts (`in`, split, startswith, ...)."""
+        from hashtune.chat.rendering import searched_texts
+
+        return searched_texts(self.text)
+
+    @cached_property
     def added_token_pattern(self) -> re.Pattern[str]:
         """Finds an added token in a text, where one is."""
         return re.compile("|".join(re.escape(token) for token, _ in self.added_tokens) or "(?!)")
@@ -99,24 +84,10 @@ class Template:
         return {"date_string": date_string(self.date), **self.kwargs}
 
     @cached_property
-    def _compiled(self) -> Callable[..., str]:
-        from transformers.utils import chat_template_utils as ours
+    def _compiled(self) -> Callable[[list[Message], bool], str]:
+        from hashtune.chat.rendering import renderer
 
-        compiled = ours._compile_jinja_template(self._frozen)
-        environment = compiled.environment
-        fixed = {**compiled.globals, "tools": None, "documents": None}
-        fixed |= self.tokenizer.special_tokens_map | ours._plain_template_data(self._arguments)
-
-        def render(messages: list[Message], *, add_generation_prompt: bool) -> str:
-            # as Template.render of Jinja, which copies its globals slowly for every call
-            aliased = ours._alias_reasoning_fields(messages)
-            names = {"messages": aliased, "add_generation_prompt": add_generation_prompt}
-            context = environment.context_class(
-                environment, {**fixed, **names}, compiled.name, compiled.blocks
-            )
-            return "".join(compiled.root_render_func(context))
-
-        return render
+        return renderer(self._frozen, self.tokenizer.special_tokens_map, self._arguments)
 
     @cached_property
     def _checked(self) -> Counter[str]:
@@ -177,7 +148,7 @@ class Template:
         return self.encode(self.prompt(messages))
 
     def _apply(self, normal: list[Message], *, add_generation_prompt: bool) -> str:
-        text = self._compiled(normal, add_generation_prompt=add_generation_prompt)
+        text = self._compiled(normal, add_generation_prompt)
         if self._due("render") and text != self.tokenizer.apply_chat_template(
             normal,
             tokenize=False,
@@ -213,52 +184,3 @@ class Template:
             field=f"messages[{culprit}].role",
             fix="change the row, or pin a template that accepts it (tokenizer.chat_template)",
         )
-
-
-def load_template(tokenizer: Any, settings: TokenizerSpec, *, root: Path) -> Template:
-    """The pinned template: the base's own ("base") or a file below `root`.
-
-    Raises:
-        InputError: it is absent, its sha256 is not the pinned one, its arguments are reserved, or
-            it cannot render a user message.
-    """
-    text = _source(tokenizer, settings.chat_template, root)
-    found: list[Finding] = []
-    actual = sha256_bytes(text.encode("utf-8"))
-    if actual != settings.sha256:
-        message = f"the template has sha256 {actual}, pinned is {settings.sha256}"
-        fix = f"set tokenizer.sha256 to {actual} if you want this template"
-        found.append(Finding("template-hash", message, field="tokenizer.sha256", fix=fix))
-    for key in sorted(RESERVED & set(settings.template_kwargs)):
-        where = f"tokenizer.template_kwargs.{key}"
-        fix = "set tokenizer.date" if key in ("date_string", "strftime_now") else "remove it"
-        found.append(Finding("template-kwargs", "is set by hashtune itself", field=where, fix=fix))
-    if found:
-        raise InputError(found)
-    stored = settings.mismatch == "as_stored"
-    template = Template(tokenizer, text, dict(settings.template_kwargs), settings.date, stored)
-    template.render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
-    return template
-
-
-def _source(tokenizer: Any, name: str, root: Path) -> str:
-    field = "tokenizer.chat_template"
-    if name == "base":
-        text = tokenizer.chat_template
-        if isinstance(text, dict):
-            text = text.get("default")
-        if not text:
-            fix = "pin a template file in Git"
-            raise InputError(
-                Finding("no-template", "the base has no chat template", field=field, fix=fix)
-            )
-        return str(text)
-    path = root / name
-    if Path(name).is_absolute() or not path.resolve().is_relative_to(root.resolve()):
-        raise InputError(Finding("template-path", f"{name!r} leaves the project", field=field))
-    if not path.is_file():
-        raise InputError(Finding("no-template", f"{name!r} is missing", field=field))
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(Finding("not-utf8", str(error), file=name, field=field)) from error
