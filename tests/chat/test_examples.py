@@ -280,7 +280,7 @@ def examples(*lengths: int) -> list[Example]:
     ]
 
 
-def test_over_length_is_dropped_whole_with_a_ledger_line() -> None:
+def test_c33_over_length_is_dropped_whole_with_a_ledger_line() -> None:
     lines = {"e13": 1, "e10": 2}
     kept, dropped = fit(examples(13, 10), max_seq_len=10, over_length="drop", lines=lines)
     assert [example.id for example in kept] == ["e10"]
