@@ -12,7 +12,7 @@ LEVELS = (
     {"memory"},
     {"training", "evaluation"},
     {"store", "lineage"},
-    {"data", "chat", "packing"},
+    {"data", "chat", "packing", "inspection"},
     {"spec"},
     {"records", "writers", "errors"},
 )

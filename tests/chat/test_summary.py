@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hashtune.chat.limits import curve, distribution
 from hashtune.chat.summary import lengths, summarise
 from hashtune.records import Dropped, Example
 
@@ -38,6 +39,17 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
         "straddling_rows": 1,
         "altered_conversations": 0,
         "lengths": {"p50": 6, "p90": 20, "p99": 20, "max": 20},
+        "limits": [
+            {
+                "max_seq_len": size,
+                "examples_lost": lost,
+                "tokens_lost": t,
+                "trained_tokens_lost": t // 2,
+            }
+            for size, lost, t in ((6, 1, 20), (20, 0, 0), (64, 0, 0))
+        ],
+        "suggested_max_seq_len": {"loses_nothing": 64, "loses_one_percent": 64},
+        "length_curve": curve(distribution([kept, long])),
         "samples": [{"id": "a", "first": ["y", "o", "</s>"], "last": "</s>"}],
     }
 

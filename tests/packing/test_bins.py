@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashtune.packing import bins
+from hashtune.packing import bins, subset_sum
 from hashtune.packing.bins import best_fit_decreasing, lower_bound, pack_lengths
 
 CASES = st.integers(1, 60).flatmap(
@@ -28,7 +28,7 @@ def naive_bfd(lengths: list[int], capacity: int) -> int:
     return len(rooms)
 
 
-def test_worked_case() -> None:
+def test_c33_worked_case_of_three_rows() -> None:
     lengths = [7, 5, 4, 3, 2, 2]
     packed = pack_lengths(lengths, 8)
     assert packed == [[0], [1, 3], [2, 4, 5]]
@@ -69,21 +69,52 @@ def test_every_document_once_and_never_more_rows_than_bfd(case: tuple[list[int],
     assert packed == pack_lengths(list(lengths), capacity)
 
 
+def fill(lengths: list[int], capacity: int, budget: int = bins.SUBSET_SUM_BITS) -> bins.Bins:
+    order, buckets = bins._histogram(lengths, capacity)
+    rows, placed = bins._fill_rows(buckets, capacity, budget)
+    filled = bins._bins(order, placed)
+    assert len(filled) == rows
+    return filled
+
+
 @settings(deadline=None, max_examples=200)
-@given(CASES)
-def test_filling_alone_loses_nothing(case: tuple[list[int], int]) -> None:
+@given(CASES, st.sampled_from([0, 1, 50_000, bins.SUBSET_SUM_BITS]))
+def test_filling_alone_loses_nothing(case: tuple[list[int], int], budget: int) -> None:
     lengths, capacity = case
-    filled = bins._fill_rows(lengths, capacity)
+    filled = fill(lengths, capacity, budget)
     assert sorted(i for members in filled for i in members) == list(range(len(lengths)))
     assert all(sum(lengths[i] for i in members) <= capacity for members in filled)
 
 
+def test_without_a_budget_filling_is_best_fit_decreasing() -> None:
+    rng = random.Random(4)
+    lengths = [rng.randint(1, 200) for _ in range(500)]
+    assert fill(lengths, 256, 0) == best_fit_decreasing(lengths, 256)
+    five = [5, 4, 4, 3, 2, 2]
+    assert (len(fill(five, 10)), len(fill(five, 10, 0))) == (2, 3)
+
+
 def test_filling_with_thinned_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bins, "CANDIDATES", 4)
+    monkeypatch.setattr(subset_sum, "CANDIDATES", 4)
     rng = random.Random(3)
     lengths = [rng.randint(1, 200) for _ in range(500)]
-    filled = bins._fill_rows(lengths, 256)
-    assert sorted(i for members in filled for i in members) == list(range(500))
+    assert sorted(i for members in fill(lengths, 256) for i in members) == list(range(500))
+
+
+def test_equal_documents_leave_in_the_order_they_came() -> None:
+    """Frozen: another order would change every adapter ever trained."""
+    # of the rows [0, 1] and [2, 7], both with room 2, the younger one is filled first
+    assert pack_lengths([3, 3, 3, 2, 2, 2, 1, 3], 8) == [[0, 1, 4], [2, 3, 7], [5, 6]]
+    assert pack_lengths([4, 4, 4, 4, 3, 3, 2, 2, 2, 2], 10) == [[0, 1, 7], [2, 3, 6], [4, 5, 8, 9]]
+
+
+def test_a_million_documents_take_seconds() -> None:
+    rng = random.Random(0)
+    lengths = [rng.randint(1, 1024) for _ in range(1_000_000)]
+    started = time.process_time()
+    rows = len(pack_lengths(lengths, 1024))
+    assert time.process_time() - started < 3  # bench/pack_lengths.py has the figures
+    assert lower_bound(lengths, 1024) <= rows <= 1.01 * lower_bound(lengths, 1024)
 
 
 def test_many_documents_reach_the_lower_bound_quickly() -> None:

@@ -25,14 +25,15 @@ A = example("a", [10, 11, 12, 2])
 B = example("b", [20, 21, 2])
 
 
-def test_two_documents_in_a_row() -> None:
+def test_c29_positions_and_documents_restart_at_each_document() -> None:
+    # A = 10 11 12 2, B = 20 21 2, and one place of padding
     assert position_ids([4, 3]) == [0, 1, 2, 3, 0, 1, 2]
     assert document_ids([4, 3]) == [1, 1, 1, 1, 2, 2, 2]
     assert document_ids([4, 3], padded_to=8) == [1, 1, 1, 1, 2, 2, 2, 0]
     assert document_offsets([4, 3]) == [0, 4, 7]
 
 
-def test_no_label_crosses_a_boundary() -> None:
+def test_c30_no_label_crosses_a_boundary() -> None:
     (row,) = build_rows([A, B], max_seq_len=8, packing=True)
     assert row == Row(
         row=0,

@@ -124,8 +124,8 @@ def test_later_stages_wait_for_a_valid_spec_and_their_code(pipeline, stage):
 def test_build_paths_in_the_module_are_deps_or_outs(pipeline, root, stage):
     """Files a stage names are declared: DVC must see what it reads and keep what it writes."""
     entry = pipeline["stages"][stage]
-    metrics = [next(iter(metric)) for metric in entry.get("metrics", [])]
-    declared = [*entry["deps"], *entry.get("outs", []), *metrics]
+    outs = [*entry.get("outs", []), *entry.get("metrics", [])]
+    declared = [*entry["deps"], *(o if isinstance(o, str) else next(iter(o)) for o in outs)]
     source = (root / f"src/hashtune/stages/{stage}.py").read_text(encoding="utf-8")
     named = set(re.findall(r'"((?:build|reports)/[\w./{}*-]+)"', source))
     for path in named:

@@ -12,6 +12,7 @@ import pytest
 
 from hashtune import writers
 from hashtune.errors import InputError
+from hashtune.spec.schema import Filters
 from hashtune.stages import prepare
 from hashtune.store import remote
 
@@ -85,8 +86,15 @@ def params(tmp_path, monkeypatch):
         "cleaning": {
             "on_bad_row": "error",
             "max_drop_share": 0.0,
+            "normalise": {"newlines": "none", "unicode": "none", "whitespace": "none"},
+            "filters": dict.fromkeys(Filters.model_fields),
+            "patterns": [],
             "deduplicate": "exact",
+            "near_duplicates": {"threshold": None, "shingle": 3},
+            "balance": {"by": None, "max_rows": None},
             "leakage_ngram": 4,
+            "leakage_near": {"threshold": None, "shingle": 3},
+            "leakage_groups": "error",
             "leakage_max_share": 0.0,
         },
         "regression": {

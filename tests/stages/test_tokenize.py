@@ -94,6 +94,9 @@ def test_examples_ledger_and_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert [sample["last"] for sample in split["samples"]] == ["<|im_end|>"] * 2
     assert "".join(split["samples"][0]["first"]).startswith("Water.")
     assert report["eval"]["kept"] == 1
+    assert "length_curve" not in split and split["limits"][-1]["examples_lost"] == 0
+    curve = Path("reports/plots/lengths.tsv").read_text(encoding="utf-8").splitlines()
+    assert curve[-1] == f"{split['lengths']['max']}\t1.000000\t1.000000"
     assert "train trained_tokens" in capsys.readouterr().out
     machine = writers.read_json(Path("reports/machine/tokenize.json"))
     assert machine["output"] == "build/tokenize/train.parquet"
@@ -104,10 +107,11 @@ def test_same_input_same_bytes() -> None:
     write_split("train", TALK, long_talk())
     write_split("eval")
     outputs = [*(f"build/tokenize/{n}" for n in ("train.parquet", "eval.parquet", "ledger.jsonl"))]
+    outputs += ["reports/tokenize.json", "reports/plots/lengths.tsv"]
     tokenize.run()
-    first = [Path(name).read_bytes() for name in [*outputs, "reports/tokenize.json"]]
+    first = [Path(name).read_bytes() for name in outputs]
     tokenize.run()
-    assert [Path(name).read_bytes() for name in [*outputs, "reports/tokenize.json"]] == first
+    assert [Path(name).read_bytes() for name in outputs] == first
 
 
 def refusal() -> list[str]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from hashtune.chat.limits import curve, distribution, limits_report
 from hashtune.records import IGNORE_INDEX, Dropped, Example
 
 SAMPLES = 3
@@ -30,9 +31,12 @@ def summarise(
         turns: trained turns asked for (`turns_trained` are those that the examples hold).
         altered: conversations whose contents the template changed (blanks, shortened history).
         tokenizer: decodes the samples.
+
+    `length_curve` is the text of a TSV file, not for the report itself.
     """
     tokens, all_tokens = (sum(len(e.input_ids) for e in part) for part in (kept, every))
     trained = sum(example.trained_tokens for example in kept)
+    found = distribution(every)
     return {
         "conversations": conversations,
         "rows_in": len(every),
@@ -47,6 +51,8 @@ def summarise(
         "straddling_rows": sum(example.straddling > 0 for example in kept),
         "altered_conversations": altered,
         "lengths": lengths([len(example.input_ids) for example in every]),
+        **limits_report(found),
+        "length_curve": curve(found),
         "samples": [_sample(example, tokenizer) for example in kept[:SAMPLES]],
     }
 

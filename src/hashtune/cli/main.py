@@ -1,4 +1,4 @@
-"""hashtune: compose, check, base, chat. Subcommands are imported when they are called."""
+"""hashtune: compose, check, base, inspect, chat. Subcommands are imported when they are called."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hashtune.cli.inspect_arguments import add_arguments
 from hashtune.errors import EXIT_FAULT, EXIT_INPUT, EXIT_INTERRUPTED, InputError
 
 
@@ -62,6 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     base = commands.add_parser("base", help="print the folder of the pinned base model")
     base.set_defaults(command=_base)
 
+    inspect = commands.add_parser(
+        "inspect", help="examples, rows or steps with the trained tokens marked"
+    )
+    add_arguments(inspect)
+    inspect.set_defaults(command=_inspect)
+
     chat = commands.add_parser("chat", help="base and adapter side by side")
     chat.add_argument("message", nargs="?", help="one user message; without it: a conversation")
     chat.add_argument("--system", help="system message of the conversation")
@@ -86,6 +93,12 @@ def _base(_arguments: argparse.Namespace) -> int:
     from hashtune.cli.base import run
 
     return run()
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from hashtune.cli.inspect import run
+
+    return run(arguments)
 
 
 def _chat(arguments: argparse.Namespace) -> int:

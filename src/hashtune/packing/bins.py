@@ -1,20 +1,30 @@
 """Bin packing of document lengths into rows, never worse than best-fit decreasing.
 
-The rows are filled longest first; what is left of a row is filled by a subset sum over the length
-histogram, and a pattern found once is used as often as the histogram allows, so the work depends
-on the number of distinct lengths and hardly on the number of documents. Measured on 2 slow cores:
-7,473 lengths of GSM8K's kind to 1,024: 1,590 rows, the lower bound, in 0.05 s (best-fit decreasing:
-1,603); 100,000 lengths to 4,096 in 0.8 s. Best-fit decreasing is computed as well, in
-O(n log n), and the better of the two is taken.
+Both algorithms work on the histogram of lengths, so the time depends on the distinct lengths and
+hardly on the documents. Best-fit decreasing places all documents of a length at once. Where it
+stays above the lower bound, rows are also filled longest first, the rest of each by a subset sum,
+and a pattern found once is used as often as the histogram allows; the packing with fewer rows is
+taken. bench/pack_lengths.py measures both: 1,000,000 lengths take 0.5 to 2.5 s on one slow core.
 """
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-CANDIDATES = 512  # distinct lengths tried per row; more cost time and hardly ever save a row
+import numpy as np
+
+from hashtune.packing.subset_sum import subset_sum
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SUBSET_SUM_BITS = 10_000_000_000  # bits shifted before best fit takes the rest: about 1 s
+SHIFT_BITS = 10_000  # what a shift costs whatever its length
 
 Bins = list[list[int]]
+Bucket = tuple[int, int, int]  # a length, the place of its first document, how many there are
+Placed = tuple[int, range, int]  # first document, the rows, how many documents each of them takes
 
 
 def lower_bound(lengths: Sequence[int], capacity: int) -> int:
@@ -38,111 +48,128 @@ def pack_lengths(lengths: Sequence[int], capacity: int) -> Bins:
     Raises:
         ValueError: a length is not in 1..capacity.
     """
-    _check(lengths, capacity)
-    best = _best_fit(lengths, capacity)
-    if len(best) > lower_bound(lengths, capacity):
-        filled = _fill_rows(lengths, capacity)
-        best = min(filled, best, key=len)
-    return _ordered(best)
+    order, buckets = _histogram(lengths, capacity)
+    rows, placed = _best_fit(buckets, capacity)
+    if rows > lower_bound(lengths, capacity):
+        filled_rows, filled = _fill_rows(buckets, capacity)
+        if filled_rows <= rows:
+            placed = filled
+    return _bins(order, placed)
 
 
 def best_fit_decreasing(lengths: Sequence[int], capacity: int) -> Bins:
-    """Longest document first, each into the fullest row that still has room; O(n log n).
+    """Longest document first, each into the fullest row that still has room.
 
     Same arguments, order of the result and errors as `pack_lengths`.
     """
-    _check(lengths, capacity)
-    return _ordered(_best_fit(lengths, capacity))
+    order, buckets = _histogram(lengths, capacity)
+    return _bins(order, _best_fit(buckets, capacity)[1])
 
 
-def _check(lengths: Sequence[int], capacity: int) -> None:
-    for index, length in enumerate(lengths):
-        if not 1 <= length <= capacity:
-            raise ValueError(f"length {length} at index {index} is not in 1..{capacity}")
+def _histogram(lengths: Sequence[int], capacity: int) -> "tuple[NDArray[Any], list[Bucket]]":
+    """Documents longest first (equal ones by index), and a bucket for each distinct length."""
+    values = np.asarray(lengths, dtype=np.int64)
+    for index in np.flatnonzero((values < 1) | (values > capacity))[:1]:
+        raise ValueError(f"length {values[index]} at index {index} is not in 1..{capacity}")
+    order = np.argsort(-values, kind="stable")
+    distinct, counts = np.unique(values, return_counts=True)
+    first, buckets = 0, list[Bucket]()
+    pairs = zip(distinct.tolist(), counts.tolist(), strict=True)
+    for length, count in reversed(list(pairs)):
+        buckets.append((length, first, count))
+        first += count
+    return order, buckets
 
 
-def _ordered(bins: Bins) -> Bins:
-    return sorted(sorted(members) for members in bins)
+def _best_fit(buckets: Sequence[Bucket], capacity: int, rows: int = 0) -> tuple[int, list[Placed]]:
+    """Best-fit decreasing of buckets, longest first; `rows` rows are there and full.
 
-
-def _best_fit(lengths: Sequence[int], capacity: int) -> Bins:
-    """Best-fit decreasing; `rooms` holds the distinct free sizes, sorted, `rows_by_room` who."""
-    bins: Bins = []
+    Document by document, the fullest row with room R takes R // length documents in a row, and so
+    do the others of that room: `rooms` holds the distinct free sizes, sorted, and `stacks` their
+    rows, the last one first to be used.
+    """
     rooms: list[int] = []
-    rows_by_room: dict[int, list[int]] = {}
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        length = lengths[index]
-        place = bisect_left(rooms, length)
-        if place == len(rooms):
-            row, left = len(bins), capacity - length
-            bins.append([])
-        else:
-            room = rooms[place]
-            row, left = rows_by_room[room].pop(), room - length
-            if not rows_by_room[room]:
-                del rows_by_room[room], rooms[place]
-        bins[row].append(index)
-        if left in rows_by_room:
-            rows_by_room[left].append(row)
-        elif left:
-            rows_by_room[left] = [row]
-            insort(rooms, left)
-    return bins
+    stacks: dict[int, list[range]] = {}
+    placed: list[Placed] = []
+    for length, start, count in buckets:
+        first, end = start, start + count
+        while first < end:
+            at = bisect_left(rooms, length)
+            room = rooms[at] if at < len(rooms) else capacity
+            each = min(room // length, end - first)
+            wanted = (end - first) // each
+            if at == len(rooms):
+                taken = range(rows, rows + wanted)
+                rows += wanted
+            else:
+                taken = _take(stacks[room], wanted)
+                if not stacks[room]:
+                    del stacks[room], rooms[at]
+            placed.append((first, taken, each))
+            first += each * len(taken)
+            left = room - each * length
+            if left in stacks:
+                stacks[left].append(taken)
+            elif left:
+                stacks[left] = [taken]
+                insort(rooms, left)
+    return rows, placed
 
 
-def _fill_rows(lengths: Sequence[int], capacity: int) -> Bins:
-    """Longest first, the rest of each row by subset sum; equal lengths leave in index order."""
-    waiting: dict[int, list[int]] = {}
-    for index in reversed(range(len(lengths))):
-        waiting.setdefault(lengths[index], []).append(index)
-    ascending = sorted(waiting)
-    counts = {length: len(waiting[length]) for length in ascending}
-    bins: Bins = []
-    while ascending:
+def _take(stack: list[range], wanted: int) -> range:
+    """At most `wanted` rows of the last range, the last row first."""
+    rows = stack.pop()
+    if wanted < len(rows):
+        stack.append(rows[:-wanted])
+        rows = rows[-wanted:]
+    return rows[::-1]
+
+
+def _fill_rows(
+    buckets: Sequence[Bucket], capacity: int, budget: int = SUBSET_SUM_BITS
+) -> tuple[int, list[Placed]]:
+    """Longest first, the rest of each row by subset sum; equal lengths leave in index order.
+
+    Once `budget` bits have been shifted, best-fit decreasing places what is left.
+    """
+    ascending = [length for length, _, _ in reversed(buckets)]
+    counts = {length: count for length, _, count in buckets}
+    ends = {length: first + count for length, first, count in buckets}
+    rows, placed = 0, list[Placed]()
+    while ascending and budget > 0:
         longest = ascending[-1]
         counts[longest] -= 1
-        pattern = _subset_sum(ascending, counts, capacity - longest)
+        pattern, shifts = subset_sum(ascending, counts, capacity - longest)
+        budget -= shifts * (capacity - longest + SHIFT_BITS)
         counts[longest] += 1
         pattern[longest] += 1
         times = min(counts[length] // used for length, used in pattern.items())
-        for _ in range(times):
-            bins.append([waiting[length].pop() for length in sorted(pattern.elements())])
         for length, used in pattern.items():
+            placed.append((ends[length] - counts[length], range(rows, rows + times), used))
             counts[length] -= used * times
             if not counts[length]:
                 del ascending[bisect_left(ascending, length)]
-    return bins
+        rows += times
+    rest = [(size, ends[size] - counts[size], counts[size]) for size in reversed(ascending)]
+    rows, others = _best_fit(rest, capacity, rows)
+    return rows, placed + others
 
 
-def _subset_sum(ascending: Sequence[int], counts: dict[int, int], target: int) -> Counter[int]:
-    """The multiset of available lengths with the largest sum <= target, long lengths preferred.
-
-    Bit s of `reach` says that some multiset sums to s. A length that is there c times enters in
-    portions of 1, 2, 4, ... (log c shifts); the states before each portion lead the way back.
-    """
-    inside = (1 << (target + 1)) - 1
-    reach, trail = 1, list[tuple[int, int, int]]()
-    for length in _candidates(ascending, target):
-        left, portion = min(counts[length], target // length), 1
-        while left and not reach >> target & 1:
-            portion = min(portion, left)
-            grown = (reach | reach << length * portion) & inside
-            if grown != reach:
-                trail.append((reach, length, portion))
-                reach = grown
-            left, portion = left - portion, portion * 2
-        if reach >> target & 1:
-            break
-    total, used = reach.bit_length() - 1, Counter[int]()
-    for before, length, portion in reversed(trail):
-        if not before >> total & 1:
-            used[length] += portion
-            total -= length * portion
-    return used
-
-
-def _candidates(ascending: Sequence[int], target: int) -> list[int]:
-    """Lengths that fit, longest first, thinned evenly by rank to at most CANDIDATES."""
-    fitting = bisect_left(ascending, target + 1)
-    stride = -(-fitting // CANDIDATES) or 1
-    return [ascending[rank] for rank in range(fitting - 1, -1, -stride)]
+def _bins(order: "NDArray[Any]", placed: Sequence[Placed]) -> Bins:
+    """Rows as lists of documents, ascending in a row, rows by their first document."""
+    if not placed:
+        return []
+    firsts, taken, each = zip(*placed, strict=True)
+    table = [[first, rows.start, rows.step] for first, rows in zip(firsts, taken, strict=True)]
+    sizes = np.array([len(rows) for rows in taken]) * each
+    first, start, step = np.repeat(np.array(table), sizes, axis=0).T
+    inside = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    row_of = np.empty_like(order)
+    row_of[order[first + inside]] = start + step * (inside // np.repeat(each, sizes))
+    _, firsts_of, numbers = np.unique(row_of, return_index=True, return_inverse=True)
+    rank = np.empty_like(firsts_of)
+    rank[np.argsort(firsts_of)] = np.arange(len(rank))
+    row_of = rank[numbers]
+    documents = np.argsort(row_of, kind="stable").tolist()
+    edges = np.concatenate([[0], np.cumsum(np.bincount(row_of))]).tolist()
+    return [documents[a:b] for a, b in pairwise(edges)]

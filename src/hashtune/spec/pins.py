@@ -119,6 +119,10 @@ def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:
         (f"regression.suites[{i}]", suite.uri, suite.sha256)
         for i, suite in enumerate(spec.regression.suites)
     ]
+    pins += [
+        (f"cleaning.patterns[{i}]", file.uri, file.sha256)
+        for i, file in enumerate(spec.cleaning.patterns)
+    ]
     if spec.tokenizer.chat_template != "base":
         pins.append(("tokenizer", spec.tokenizer.chat_template, spec.tokenizer.sha256))
     return pins

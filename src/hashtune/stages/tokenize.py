@@ -2,7 +2,8 @@
 
 reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_len, loss_on,
         over_length}, tokenizer
-writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json
+writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json and
+        reports/plots/lengths.tsv
 cost    default base, one question and answer of 160 tokens: 3 ms on one of 2 slow cores
 """
 
@@ -16,9 +17,9 @@ from typing import Any
 
 from hashtune import frame, writers
 from hashtune.chat.examples import Tokenized, fit, tokenize_conversation
+from hashtune.chat.pinned import load_template
 from hashtune.chat.stops import StopSet, stop_sequences
 from hashtune.chat.summary import summarise
-from hashtune.chat.template import load_template
 from hashtune.errors import Finding, InputError
 from hashtune.records import Conversation, Dropped, Example, example_schema
 from hashtune.store.loader import generation_eos_ids, load_tokenizer
@@ -63,6 +64,8 @@ def run() -> None:
     ledger = [{"split": name, **asdict(d)} for name, split in splits.items() for d in split[1]]
     writers.write_jsonl(OUT / "ledger.jsonl", ledger)
     reports = {name: split[2] for name, split in splits.items()}
+    curves = {name: report.pop("length_curve") for name, report in reports.items()}
+    writers.write_text(Path("reports/plots/lengths.tsv"), curves["train"])
     pins = {
         "template_sha256": template.sha256,
         "date": template.date,

@@ -1,0 +1,1 @@
+"""What bench/fuzz_data.py feeds to the data path, and what must come out of it."""

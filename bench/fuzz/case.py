@@ -1,0 +1,36 @@
+"""A file of the fuzz, and what must come out of it."""
+
+from dataclasses import dataclass, field
+
+from fuzz.rows import Messages, Row
+
+BOM = b"\xef\xbb\xbf"
+ANYTHING = "anything"  # the rule of a line of which nothing is stated
+
+
+@dataclass(slots=True)
+class Case:
+    """A file and what must come out: messages by line, rules of bad rows by line, and the findings
+    of the file as (rule, line); a line of 0 stands for any. `maker` names how it was made."""
+
+    maker: str
+    format: str
+    schema: str
+    data: bytes = b""
+    kept: dict[int, Messages] = field(default_factory=dict)
+    bad: dict[int, str] = field(default_factory=dict)
+    damaged: list[tuple[str, int]] = field(default_factory=list)
+
+    def only(self, rule: str, line: int) -> None:
+        """One fault hides every row."""
+        self.kept, self.bad, self.damaged = {}, {}, [(rule, line)]
+
+    def note(self, row: Row, line: int) -> None:
+        """State what must come out of the row at this line."""
+        self.maker += f" {row.maker}"
+        if row.kept is not None:
+            self.kept[line] = row.kept
+        elif row.bad:
+            self.bad[line] = row.bad
+        else:
+            self.damaged.append((str(row.damaged), line))

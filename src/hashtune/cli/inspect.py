@@ -1,0 +1,168 @@
+"""hashtune inspect: examples, rows, steps and dropped rows, with the trained tokens marked."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashtune import writers
+from hashtune.cli.base import require_manifest
+from hashtune.errors import Finding, InputError
+from hashtune.inspection import choose
+from hashtune.inspection.page import as_page
+from hashtune.inspection.sheets import (
+    Sheet,
+    dropped_sheet,
+    example_sheet,
+    lengths_sheet,
+    row_sheet,
+    step_sheet,
+)
+from hashtune.inspection.terminal import as_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PREPARE, TOKENIZE, PACK = Path("build/prepare"), Path("build/tokenize"), Path("build/pack")
+REPORT = Path("reports/tokenize.json")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the chosen sheets, or write them as a page."""
+    if arguments.n < 1:
+        raise InputError(Finding("bad-count", f"is {arguments.n}, must be at least 1", field="-n"))
+    sheets = _sheets(arguments)
+    if arguments.html:
+        _write(arguments.html, as_page(sheets, ids=arguments.ids))
+        return 0
+    color = arguments.color or sys.stdout.isatty()
+    _print(as_text(sheets, color=color, ids=arguments.ids))
+    return 0
+
+
+def _sheets(arguments: argparse.Namespace) -> list[Sheet]:
+    if arguments.lengths:
+        return [_lengths(arguments.split)]
+    if arguments.dropped is not None:
+        return _dropped(arguments.dropped, arguments.n)
+    if arguments.step is not None:
+        return _step(arguments.step, arguments.n)
+    if arguments.rows:
+        file = PACK / f"{arguments.split}.parquet"
+        table = _table(file, "pack")
+        places = choose.by_number(
+            arguments.rows, first=0, count=table.num_rows, noun="row", file=str(file)
+        )
+        rows = table.take(places).to_pylist()
+        return [row_sheet(row, _tokenizer(), split=arguments.split) for row in rows]
+    return _examples(arguments)
+
+
+def _examples(arguments: argparse.Namespace) -> list[Sheet]:
+    file = TOKENIZE / f"{arguments.split}.parquet"
+    table = _table(file, "tokenize")
+    places = list(range(min(arguments.n, table.num_rows)))
+    if arguments.examples:
+        places = choose.by_id(arguments.examples, table["id"].to_pylist(), file=str(file))
+    elif arguments.random:
+        places = choose.at_random(table.num_rows, arguments.n, seed=arguments.seed)
+    elif arguments.longest:
+        lengths = table["input_ids"].combine_chunks().value_lengths().to_pylist()
+        places = choose.longest(lengths, arguments.n)
+    examples = table.take(places).to_pylist()
+    if not examples:
+        raise InputError(Finding("no-examples", "has no examples", file=str(file)))
+    tokenizer = _tokenizer()
+    return [example_sheet(example, tokenizer, split=arguments.split) for example in examples]
+
+
+def _step(number: int, count: int) -> list[Sheet]:
+    file = PACK / "steps.parquet"
+    steps, rows = _table(file, "pack"), _table(PACK / "train.parquet", "pack")
+    (place,) = choose.by_number(
+        [number], first=1, count=steps.num_rows, noun="step", file=str(file)
+    )
+    (step,) = steps.take([place]).to_pylist()
+    seen = rows.take(step["rows"]).to_pylist()
+    tokenizer = _tokenizer()
+    shown = [row_sheet(row, tokenizer, split="train", step=step) for row in seen[:count]]
+    return [step_sheet(step, seen), *shown]
+
+
+def _lengths(split: str) -> Sheet:
+    _require(REPORT, "tokenize")
+    report = writers.read_json(REPORT)[split]
+    if "limits" not in report:
+        fix = "dvc repro tokenize"
+        raise InputError(Finding("old-report", "has no limits", file=str(REPORT), fix=fix))
+    return lengths_sheet(report, split=split)
+
+
+def _dropped(reason: str, count: int) -> list[Sheet]:
+    """Ledger lines of both stages; what prepare dropped was never stored, its file and line are."""
+    ledger = []
+    for folder in (PREPARE, TOKENIZE):
+        file = folder / "ledger.jsonl"
+        _require(file, folder.name)
+        ledger += [{**line, "stage": folder.name} for line in writers.read_jsonl(file)]
+    shown = choose.by_reason(reason, ledger)[:count]
+    return [dropped_sheet(line, _messages(line)) for line in shown]
+
+
+def _messages(line: Any) -> str | None:
+    """The conversation of an example that tokenize dropped, as JSON text."""
+    if line["stage"] != "tokenize":
+        return None
+    import pyarrow.compute as pc
+
+    table = _table(PREPARE / f"{line['split']}.parquet", "prepare")
+    names = {line["id"], line["id"].rpartition(".")[0]}
+    found = table.filter(pc.field("id").isin(sorted(names)))
+    return str(found["messages"][0]) if found.num_rows else None
+
+
+def _require(file: Path, stage: str) -> None:
+    if not file.is_file():
+        raise InputError(
+            Finding("no-output", "is missing", file=str(file), fix=f"dvc repro {stage}")
+        )
+
+
+def _table(file: Path, stage: str) -> "pa.Table":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    _require(file, stage)
+    try:
+        return pq.ParquetFile(file).read()
+    except pa.ArrowInvalid as error:
+        text = f"is no Parquet file: {' '.join(str(error).split())[:80]}"
+        fix = f"delete it, then dvc repro {stage}"
+        raise InputError(Finding("broken-output", text, file=str(file), fix=fix)) from error
+
+
+def _tokenizer() -> Any:
+    from hashtune.store.loader import load_tokenizer
+    from hashtune.store.manifest import read_manifest
+
+    return load_tokenizer(read_manifest(require_manifest()))
+
+
+def _write(file: Path, page: str) -> None:
+    try:
+        writers.write_text(file, page)
+    except OSError as error:
+        message = f"cannot be written: {error.strerror}"
+        raise InputError(Finding("unwritable", message, file=str(file), field="--html")) from error
+    print(f"wrote {file}")
+
+
+def _print(text: str) -> None:
+    """Print what the terminal's encoding cannot hold as numbers; a closed pipe is no fault."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,121 @@
+"""Sheets: what is shown of an example, a packed row, an optimizer step or a dropped row."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+from hashtune.inspection.pieces import Piece, control_ids, pieces, spans
+
+Record = Mapping[str, Any]
+SHOWN_SPANS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a sheet: a heading ("" for none) and its text."""
+
+    heading: str
+    pieces: Sequence[Piece]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A title, lines of facts, and the documents."""
+
+    title: str
+    facts: Sequence[str]
+    documents: Sequence[Document] = ()
+
+
+def example_sheet(example: Record, tokenizer: Any, *, split: str) -> Sheet:
+    """An example: a dict of records.example_schema."""
+    ids, labels = example["input_ids"], example["labels"]
+    facts = [f"source {example['source']}, conversation {example['conversation_id']}"]
+    facts.append(_trained(labels))
+    if example["straddling"]:
+        facts.append(f"{example['straddling']} tokens reach into a body and are not trained")
+    shown = Document("", pieces(ids, labels, tokenizer, control_ids(tokenizer)))
+    return Sheet(f"{split} example {example['id']}", facts, [shown])
+
+
+def row_sheet(row: Record, tokenizer: Any, *, split: str, step: Record | None = None) -> Sheet:
+    """A packed row (a dict of records.row_schema) with a border before each document.
+
+    With `step` (records.step_schema) also the row's weight in it: its share of the trained tokens,
+    which is its share of the step's loss.
+    """
+    control = control_ids(tokenizer)
+    count = len(row["lengths"])
+    documents = []
+    edges = pairwise(accumulate(row["lengths"], initial=0))
+    for number, (name, (start, end)) in enumerate(zip(row["example_ids"], edges, strict=True), 1):
+        labels = row["labels"][start:end]
+        heading = f"document {number} of {count}: {name}, {_trained(labels)}"
+        part = pieces(row["input_ids"][start:end], labels, tokenizer, control)
+        documents.append(Document(heading, part))
+    facts = [_trained(row["labels"])]
+    if step is not None:
+        facts.append(f"weight {_weight(row, step)} in step {step['step']}")
+    return Sheet(f"{split} row {row['row']}", facts, documents)
+
+
+def step_sheet(step: Record, rows: Sequence[Record]) -> Sheet:
+    """An optimizer step: its rows, in the order they are seen, and what each weighs."""
+    facts = [f"epoch {step['epoch']}, {step['tokens']} tokens, {step['trained_tokens']} trained"]
+    facts += [
+        f"row {row['row']}: weight {_weight(row, step)}, {len(row['input_ids'])} tokens in "
+        f"{len(row['lengths'])} documents"
+        for row in rows
+    ]
+    return Sheet(f"step {step['step']}", facts)
+
+
+def dropped_sheet(line: Record, messages: str | None) -> Sheet:
+    """A ledger line, and the conversation (JSON text) where it was read as one."""
+    detail = f": {line['detail']}" if line["detail"] else ""
+    facts = [f"{line['stage']}: {line['reason']}{detail}"]
+    title = f"{line['source']}:{line['line']} ({line['id']})"
+    documents = []
+    for message in json.loads(messages) if messages else []:
+        content = message.get("content")
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        documents.append(Document(str(message["role"]), [Piece(text)]))
+    return Sheet(title, facts, documents)
+
+
+def lengths_sheet(report: Record, *, split: str) -> Sheet:
+    """What candidate limits lose: a split of reports/tokenize.json."""
+    ascending = sorted(report["lengths"].items(), key=lambda item: (item[1], item[0] == "max"))
+    percentiles = ", ".join(f"{name} {value}" for name, value in ascending)
+    facts = [f"{report['rows_in']} examples; tokens: {percentiles or 'none'}"]
+    columns = ("max_seq_len", "examples_lost", "tokens_lost", "trained_tokens_lost")
+    facts.append("  ".join(columns))
+    facts += [
+        "  ".join(f"{row[column]:>{len(column)}}" for column in columns) for row in report["limits"]
+    ]
+    said = {
+        "loses_nothing": "loses nothing",
+        "loses_one_percent": "loses at most 1 % of the trained tokens",
+    }
+    facts += [
+        f"data.max_seq_len={limit} {said[name]}"
+        for name, limit in report["suggested_max_seq_len"].items()
+    ]
+    return Sheet(f"{split} lengths", facts)
+
+
+def _weight(row: Record, step: Record) -> str:
+    trained = sum(last - first + 1 for first, last in spans(row["labels"]))
+    return f"{trained / step['trained_tokens']:.4f} ({trained} of {step['trained_tokens']} trained)"
+
+
+def _trained(labels: Sequence[int]) -> str:
+    """ "31 of 77 tokens trained (40.3 %): 45-75"; places count from 0."""
+    runs = list(spans(labels))
+    trained = sum(last - first + 1 for first, last in runs)
+    share = f" ({trained / len(labels):.1%})" if labels else ""
+    shown = ", ".join(f"{first}-{last}" for first, last in runs[:SHOWN_SPANS])
+    more = f" and {len(runs) - SHOWN_SPANS} more spans" if len(runs) > SHOWN_SPANS else ""
+    return f"{trained} of {len(labels)} tokens trained{share}: {shown or 'none'}{more}"

@@ -1,0 +1,215 @@
+"""hashtune inspect on outputs of the real tokenize and pack stages, synthetic base."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hashtune import writers
+from hashtune.cli.main import main
+from hashtune.records import conversation_schema
+from hashtune.spec.load import read_params
+from hashtune.stages import pack, tokenize
+from hashtune.store.loader import resolve
+from hashtune.store.manifest import Source, manifest_json
+from hashtune.store.synthetic import CHAT_TEMPLATE
+
+EVIL = "<script>alert(1)</script>\x1b[31m"
+
+
+def talk(question: str, answer: str) -> str:
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return writers.canonical_json(messages, indent=None)
+
+
+def conversations(name: str, *messages: str) -> list[dict]:
+    return [
+        {"id": f"{name}{n}", "source": "toy", "line": n, "group": None, "messages": text}
+        for n, text in enumerate(messages, 1)
+    ]
+
+
+def write_params(root: Path) -> None:
+    params = read_params(root / "params.yaml")
+    params["data"] |= {"max_seq_len": 64, "over_length": "drop", "packing": True}
+    params["tokenizer"] |= {
+        "chat_template": "base",
+        "sha256": writers.sha256_bytes(CHAT_TEMPLATE.encode()),
+    }
+    params["batch"] |= {"micro": 2, "grad_accum": 1, "world_size": 1}
+    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
+    """A project folder in which tokenize and pack ran, and its own store."""
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HASHTUNE_HOME", str(folder / "home"))
+        patch.chdir(folder)
+        for name in ("conf/config.yaml", "dvc.yaml"):
+            writers.write_text(Path(name), "")
+        write_params(root)
+        source = Source(kind="synthetic", repo="tiny", revision="0", file=None, sha256=None)
+        manifest = resolve(source, name="tiny", say=lambda text: None)
+        writers.write_json(Path("build/base/manifest.json"), manifest_json(manifest))
+        train = [talk("hi", "yes"), talk(EVIL, "no"), talk("x", "Water. " * 60), talk("a", "b")]
+        for name, texts in (("train", train), ("eval", [talk("e", "f")])):
+            rows = conversations(name, *texts)
+            writers.write_parquet(
+                Path(f"build/prepare/{name}.parquet"), rows, conversation_schema()
+            )
+        blank = {"id": "z", "source": "toy", "line": 9, "reason": "blank", "detail": "output"}
+        writers.write_jsonl(Path("build/prepare/ledger.jsonl"), [blank])
+        tokenize.run()
+        pack.run()
+    return folder
+
+
+@pytest.fixture
+def inspect(outputs, monkeypatch, capsys):
+    """Runs the command; gives exit code, stdout and stderr."""
+    monkeypatch.setenv("HASHTUNE_HOME", str(outputs / "home"))
+    monkeypatch.chdir(outputs)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main(["inspect", *arguments])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return call
+
+
+def test_first_examples_with_trained_text_in_brackets(inspect):
+    code, out, _ = inspect("-n", "1")
+    assert code == 0
+    assert out.startswith("──────── train example train1\n  source toy, conversation train1\n")
+    assert out.endswith(
+        "<|im_start|>user⏎\nhi<|im_end|>⏎\n<|im_start|>assistant⏎\n⟦yes<|im_end|>⟧⏎\n\n"
+    )
+
+
+def test_chosen_random_and_longest_examples(inspect):
+    _, out, _ = inspect("--examples", "train4", "train1")
+    assert out.index("example train4") < out.index("example train1")
+    assert inspect("--random", "--seed", "1", "-n", "2") == inspect(
+        "--random", "--seed", "1", "-n", "2"
+    )
+    assert "example train2" in inspect("--longest", "-n", "1")[1]
+    assert "eval example eval1" in inspect("--split", "eval")[1]
+
+
+def test_colour_on_demand_and_data_cannot_add_any(inspect):
+    _, out, _ = inspect("--examples", "train2", "--color")
+    assert "\x1b[32mno\x1b[0m" in out
+    assert "\\x1b[31m" in out and "\x1b[31m" not in out
+
+
+def test_rows_and_steps(inspect):
+    _, out, _ = inspect("--rows", "0")
+    assert "train row 0" in out and "document 1 of" in out and "document 2 of" in out
+    _, out, _ = inspect("--step", "1", "-n", "1")
+    assert "──────── step 1\n" in out and "weight" in out
+    assert out.count("train row") == 1
+
+
+def test_lengths_say_what_a_limit_loses(inspect):
+    lines = inspect("--lengths")[1].splitlines()
+    assert lines[0] == "──────── train lengths"
+    assert lines[1].startswith("  4 examples; tokens: p50 ")
+    assert lines[2] == "  max_seq_len  examples_lost  tokens_lost  trained_tokens_lost"
+    assert [line.split()[:2] for line in lines[3:] if line.split()[0] == "64"] == [["64", "1"]]
+    assert lines[-2].endswith(" loses nothing") and "at most 1 %" in lines[-1]
+
+
+def test_dropped_rows_of_both_stages(inspect):
+    _, out, _ = inspect("--dropped", "blank")
+    assert out == "──────── toy:9 (z)\n  prepare: blank: output\n"
+    _, out, _ = inspect("--dropped", "over_length")
+    assert "──────── toy:3 (train3)\n  tokenize: over_length: " in out
+    assert "──────── assistant ────────\nWater. Water." in out
+
+
+def test_page_does_not_run_the_data(inspect, tmp_path):
+    page = tmp_path / "page.html"
+    code, out, _ = inspect("--html", str(page), "--examples", "train2")
+    assert (code, out) == (0, f"wrote {page}\n")
+    text = page.read_text(encoding="utf-8")
+    assert "<script" not in text and "\x1b" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in re.sub(r"</?span[^>]*>", "", text)
+    assert inspect("--html", str(tmp_path))[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--examples", "train9"], "the nearest of its 3 is 'train"),
+        (["--rows", "99"], "has no row 99; there are 0 to "),
+        (["--rows", "-1"], "has no row -1; there are 0 to "),
+        (["--step", "0"], "has no step 0; there are 1 to "),
+        (["--dropped", "blnk"], "reasons: blank (1), over_length (1)"),
+        (["-n", "0"], "must be at least 1"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_what_does(inspect, arguments, said):
+    code, out, err = inspect(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+@pytest.mark.parametrize("arguments", [["--rows", "1", "--step", "1"], ["--split", "test"]])
+def test_contradicting_options_end_with_2(inspect, arguments):
+    with pytest.raises(SystemExit) as caught:
+        inspect(*arguments)
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stage"),
+    [
+        ([], "tokenize"),
+        (["--rows", "0"], "pack"),
+        (["--step", "1"], "pack"),
+        (["--dropped", "blank"], "prepare"),
+        (["--lengths"], "tokenize"),
+    ],
+)
+def test_missing_outputs_name_their_stage(tmp_path, monkeypatch, capsys, arguments, stage):
+    monkeypatch.chdir(tmp_path)
+    for name in ("conf/config.yaml", "dvc.yaml"):
+        writers.write_text(Path(name), "")
+    assert main(["inspect", *arguments]) == 2
+    assert f"dvc repro {stage}" in capsys.readouterr().err
+
+
+def test_a_damaged_output_is_named(inspect, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("conf/config.yaml", "dvc.yaml", "build/tokenize/train.parquet"):
+        writers.write_text(Path(name), "")
+    assert main(["inspect"]) == 2
+    assert "is no Parquet file" in capsys.readouterr().err
+
+
+def test_torch_is_not_needed_and_a_closed_pipe_is_no_fault(outputs, root):
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from hashtune.cli.main import main; sys.exit(main(['inspect']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=outputs,
+        env={
+            "PYTHONPATH": str(root / "src"),
+            "HASHTUNE_HOME": str(outputs / "home"),
+            "HF_HUB_OFFLINE": "1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        error = process.stderr.read().decode()
+    assert process.returncode == 0, error
+    assert "Traceback" not in error
