@@ -1,5 +1,6 @@
 """Conversations become examples: exact masks, straddling, contents, policies, over-length."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hashtune.chat.examples import Tokenized, fit, label_tokens
+from hashtune.chat.examples import Tokenized, fit, label_aligned, label_tokens
 from hashtune.errors import Finding, InputError
 from hashtune.records import Dropped, Example
 
@@ -141,6 +142,32 @@ def test_label_tokens(
     pieces: str, offsets: list[Any], spans: list[Any], expected: list[int], straddling: int
 ) -> None:
     assert label_tokens([10, 11, 12], pieces, offsets, spans) == (expected, straddling)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 3), max_size=8),
+    cuts=st.lists(st.integers(0, 12), max_size=6),
+    gap=st.none() | st.integers(1, 8),
+)
+def test_labels_at_once_are_those_of_the_token_by_token_definition(
+    lengths: list[int], cuts: list[int], gap: int | None
+) -> None:
+    ends = list(itertools.accumulate(lengths))
+    offsets = [(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+    if gap is not None and gap < len(offsets):
+        offsets = [(a + (n >= gap), b + (n >= gap)) for n, (a, b) in enumerate(offsets)]
+    edges = sorted(set(cuts))
+    spans = list(zip(edges[::2], edges[1::2], strict=False))
+    ids = list(range(10, 10 + len(offsets)))
+    at_once = label_aligned(ids, offsets, spans)
+    assert at_once in (None, label_tokens(ids, "a" * len(ids), offsets, spans))
+    assert at_once in (None, label_tokens(ids, "Ġ" * len(ids), offsets, spans))
+
+
+def test_labels_at_once_where_every_span_ends_with_a_token() -> None:
+    offsets = [(0, 2), (2, 4), (4, 6)]
+    assert label_aligned([10, 11, 12], offsets, [(2, 4)]) == ([-100, 11, -100], 0)
+    assert label_aligned([10, 11, 12], offsets, [(3, 4)]) is None
 
 
 contents = st.text(

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hashtune.chat.template import Template, load_template
+from hashtune.chat.pinned import load_template
+from hashtune.chat.template import Template
 from hashtune.errors import InputError
 from hashtune.spec.schema import TokenizerSpec
 
@@ -176,3 +177,26 @@ def test_stored_header_replaces_the_prompt_only_where_it_differs(
     assert make_template(sources["opener"]).prompt([USER]) == opened
     assert make_template(sources["opener"], stored=True).prompt([USER]) == bare
     assert make_template(sources["thinker"], stored=True).prompt([USER]) == bare
+
+
+def test_a_render_that_differs_from_that_of_transformers_is_a_fault(
+    tokenizer: Any, sources: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = Template(tokenizer, sources["chatml"], {}, "2024-07-26")
+    template.render([USER])
+    monkeypatch.setitem(template.__dict__, "_compiled", lambda *_, **__: "something else")
+    with pytest.raises(AssertionError, match="renders this conversation otherwise"):
+        template.render([USER])
+
+
+def test_an_encoding_is_that_of_transformers_without_truncation_or_padding(
+    tokenizer: Any, sources: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = Template(tokenizer, sources["chatml"], {}, "2024-07-26")
+    tokenizer.backend_tokenizer.enable_truncation(2)
+    tokenizer.backend_tokenizer.enable_padding(length=9)
+    assert template.encoding("abc").ids == template.encode("abc")
+    assert len(template.encode("abc")) == 3
+    monkeypatch.setattr(Template, "encode", lambda self, text: [1])
+    with pytest.raises(AssertionError, match="encodes this text otherwise"):
+        template.encoding("abcd")

@@ -5,18 +5,28 @@ from hypothesis import strategies as st
 
 from hashtune.data.assemble import Settings, assemble
 from hashtune.data.leakage import Item
+from hashtune.data.row_rules import RowRules
 from hashtune.data.schemas import parse_rows
 from hashtune.data.sources import DataFile, Loaded
 from hashtune.records import Dropped
+from hashtune.spec.schema import Balance, Filters, NearDuplicates, Normalise
 
+NO_LIMITS = Filters(**dict.fromkeys(Filters.model_fields))
+AS_WRITTEN = Normalise(newlines="none", unicode="none", whitespace="none")
+OFF = NearDuplicates(threshold=None, shingle=3)
 PLAIN = Settings(
+    rules=RowRules(AS_WRITTEN, NO_LIMITS, []),
     deduplicate=True,
+    near_duplicates=OFF,
+    balance=Balance(by=None, max_rows=None),
     weights={"a": 1.0},
     max_rows={"a": None},
     replay_share=0.0,
     fractions={"eval": None, "test": None},
     held_out_rows={"eval": None, "test": None},
     leakage_ngram=4,
+    leakage_near=OFF,
+    leakage_groups="error",
     leakage_max_share=0.0,
 )
 
@@ -101,6 +111,7 @@ def test_planted_leaks_are_refused_not_removed():
         "items": 2,
         "exact": 1,
         "ngram": 0,
+        "near": 0,
         "share": 0.5,
         "examples": [
             {

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from hashtune import writers
-from hashtune.data.assemble import Settings, assemble
-from hashtune.data.cleaning import Policy
+from hashtune.data.cleaning import Policy, deduplicate
 from hashtune.data.formats import read_rows
 from hashtune.data.lines import MAX_LINE_BYTES, Log
 from hashtune.data.schemas import as_row
 from hashtune.data.sources import DataFile, Loaded, load
+from hashtune.data.split import split
 from hashtune.records import conversation_schema
 
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -123,28 +123,16 @@ def test_c37_line_separators_of_unicode_stay_inside_their_text(read, tmp_path, m
     assert (loaded.rows, texts(loaded), loaded.findings) == (1, [(text, "x")], [])
     assert [len(user) for user, _ in texts(loaded)] == [3]
     # dedup, split and both writers give it back
-    file = Loaded(DataFile("eval", "e", None, "messages", "data.eval"), 1, loaded.conversations)
-    prepared = assemble({"s": loaded, "eval": file, "test": file}, {}, SETTINGS)
+    kept, _ = deduplicate(loaded.conversations)
+    parts = split(kept, eval_fraction=0.0, test_fraction=0.0)
     written = tmp_path / "train.parquet"
-    rows = [as_row(conversation) for conversation in prepared.splits["train"]]
+    rows = [as_row(conversation) for conversation in parts.train]
     writers.write_parquet(written, rows, conversation_schema())
     [back] = writers.read_parquet(written)
     assert json.loads(back["messages"])[0]["content"] == text
     writers.write_jsonl(tmp_path / "out.jsonl", [back, back])
     assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == 2
     assert writers.read_jsonl(tmp_path / "out.jsonl") == [back, back]
-
-
-SETTINGS = Settings(
-    deduplicate=True,
-    weights={"s": 1.0},
-    max_rows={"s": None},
-    replay_share=0.0,
-    fractions={"eval": None, "test": None},
-    held_out_rows={"eval": None, "test": None},
-    leakage_ngram=4,
-    leakage_max_share=1.0,
-)
 
 
 def test_c38_another_schema_in_a_later_line_is_refused(read):

@@ -80,6 +80,15 @@ def test_a_null_of_a_struct_is_an_absent_field_but_a_null_column_stays(read):
     assert rows[0].value == {"messages": messages, "group": None}
 
 
+def test_tool_arguments_grow_no_fields_of_other_calls(read):
+    """In the column's one struct type each call has the arguments of all."""
+    calls = [{"name": "f", "arguments": {"content": "x"}}, {"name": "g", "arguments": {"n": 1}}]
+    messages = [{"role": "user", "content": "u"}, {"role": "assistant", "tool_calls": calls}]
+    rows, _ = read(pa.table({"messages": [messages]}))
+    answer = rows[0].value["messages"][1]
+    assert answer == {"role": "assistant", "content": None, "tool_calls": calls}
+
+
 def test_nan_and_bytes_that_are_not_utf8_name_their_row(read):
     bad = pa.array([b"x", b"caf\xe9", b"y"]).view(pa.string())
     table = pa.table({"text": bad, "n": [1.0, 2.0, float("nan")]})

@@ -53,6 +53,7 @@ def test_the_shipped_spec_is_pinned(project):
         ({"data.test.uri": "/etc/passwd"}, ("data.test", "outside-root")),
         ({"data.test.uri": "http://x/d.jsonl"}, ("data.test", "outside-root")),
         ({"data.sources.0.uri": "file:///etc/passwd"}, ("data.sources[0]", "outside-root")),
+        ({"data.test.uri": "https://me:word@x/d.jsonl"}, ("data.test", "secret")),
         ({"data.replay.uri": "https://x/d.jsonl"}, ("data.replay", "outside-root")),
         ({"regression.suites.0.uri": "s3://x/d"}, ("regression.suites[0]", "outside-root")),
         ({"regression.suites.1.sha256": HASH}, ("regression.suites[1].sha256", "pin-differs")),

@@ -12,6 +12,7 @@ import pytest
 
 from hashtune import writers
 from hashtune.errors import InputError
+from hashtune.spec.schema import Filters
 from hashtune.stages import prepare
 from hashtune.store import remote
 
@@ -85,8 +86,15 @@ def params(tmp_path, monkeypatch):
         "cleaning": {
             "on_bad_row": "error",
             "max_drop_share": 0.0,
+            "normalise": {"newlines": "none", "unicode": "none", "whitespace": "none"},
+            "filters": dict.fromkeys(Filters.model_fields),
+            "patterns": [],
             "deduplicate": "exact",
+            "near_duplicates": {"threshold": None, "shingle": 3},
+            "balance": {"by": None, "max_rows": None},
             "leakage_ngram": 4,
+            "leakage_near": {"threshold": None, "shingle": 3},
+            "leakage_groups": "error",
             "leakage_max_share": 0.0,
         },
         "regression": {
@@ -295,6 +303,28 @@ def test_every_format_gives_the_same_conversations(params):
     assert train("parquet", sink.getvalue().to_pybytes()) == expected
     source.update({"format": "csv", "fields": {"instruction": "text", "output": "category"}})
     assert train("csv", 'text,category\n"b\n1",00501\nb 2,True\n') == expected
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "json", "parquet"])
+def test_masks_tool_calls_and_reasoning_reach_the_next_stage(params, file_format):
+    call = {"function": {"name": "f", "arguments": '{"x": "00501"}'}, "id": "1"}
+    messages = [
+        {"role": "user", "content": "b"},
+        {"role": "assistant", "content": None, "tool_calls": [call], "train": False},
+        {"role": "tool", "content": "2024-01-05", "tool_call_id": "1"},
+        {"role": "assistant", "content": "a", "reasoning_content": "since", "weight": 1},
+    ]
+    source = params["data"]["sources"][1]
+    if file_format == "parquet":
+        pq.write_table(pa.Table.from_pylist([{"messages": messages}]), source["uri"])
+    else:
+        rows = {"messages": messages} if file_format == "jsonl" else [{"messages": messages}]
+        writers.write_text(Path(source["uri"]), json.dumps(rows) + "\n")
+    pin = writers.sha256_file(Path(source["uri"]))
+    source.update({"format": file_format, "schema": "messages", "sha256": pin})
+    run(params)
+    kept = writers.read_parquet(Path("build/prepare/train.parquet"))
+    assert [json.loads(row["messages"]) for row in kept if row["source"] == "b"] == [messages]
 
 
 def test_a_remote_source_is_fetched_by_its_pin(params, monkeypatch):

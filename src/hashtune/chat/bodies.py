@@ -2,14 +2,15 @@
 
 For assistant message k: p = prompt(messages[:k]), f = render(messages[:k+1]). The body is the text
 of f from the end of p through the first stop at or after the last field printed for the message.
-Five renders a turn, so quadratic in the turns. With proof and encoding, default base, a slow core:
-1 turn 3 ms, 10 turns 45 ms, 100 turns 3 s.
+Four renders or more a turn, each of the conversation so far: quadratic. So conversations of many
+turns are laid out at_once, and this definition is asked about a few of their turns.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hashtune.chat.at_once import FEW, all_at_once
 from hashtune.chat.messages import trained_turns
 from hashtune.chat.mismatch import as_prompted, mismatch_finding
 from hashtune.chat.reasoning import continues, left_open
@@ -83,6 +84,18 @@ def layouts(
     Raises:
         InputError: every turn that has no exact body.
     """
+    if len(turns) > FEW and (
+        fitting := all_at_once(
+            template,
+            messages,
+            turns,
+            stops,
+            lambda turn: _exact(template, messages, turn, stops, mismatch),
+        )
+    ):
+        text, spans = fitting
+        every = [Body(turn, *span) for turn, span in zip(turns, spans, strict=True)]
+        return [Layout(text, tuple(every), len(messages))]
     single: list[Layout] = []
     found: list[Finding] = []
     for turn in turns:
@@ -105,6 +118,16 @@ def layouts(
     if unstable == "last" and last not in moved:
         return [Layout(whole, last.bodies, len(messages))]
     raise InputError([_unstable_finding(whole, layout) for layout in moved])
+
+
+def _exact(
+    template: Template, messages: Sequence[Message], turn: int, stops: StopSet, mismatch: Mismatch
+) -> tuple[str, int, int]:
+    """The per-turn definition's word for all_at_once."""
+    layout = _turn(template, messages, turn, stops, mismatch)
+    if layout.rebuilt:
+        raise InputError(Finding("rebuilt", "the text is no render"))
+    return layout.text, layout.bodies[0].start, layout.bodies[0].end
 
 
 def _starts(whole: str, layout: Layout) -> bool:

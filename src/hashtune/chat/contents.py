@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from hashtune.chat.bodies import Layout
 from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS, functions_of, parse_arguments
@@ -20,12 +21,15 @@ def control_tokens(
     Refused are the tokenizer's added tokens (blank ones aside, they forge nothing) and every stop;
     an answer may hold those that are not special, such as `<think>`.
     """
-    special = {text for text, is_special in template.added_tokens if is_special} | set(stops.texts)
-    every = special | {text for text, _ in template.added_tokens}
     found = []
     for index, message in enumerate(messages):
-        refused = special if message["role"] == ASSISTANT else every
         for path, text in fields_of(message):
+            if not template.added_token_pattern.search(text) and not stops.first(text):
+                continue
+            special = {text for text, is_special in template.added_tokens if is_special}
+            refused = special | set(stops.texts)
+            if message["role"] != ASSISTANT:
+                refused |= {text for text, _ in template.added_tokens}
             for token in sorted(token for token in refused if token in text):
                 where = f"messages[{index}].{path}"
                 said = f"holds the control token {token!r}"
@@ -96,5 +100,11 @@ def _presence(value: str, text: str) -> str:
     spellings = (value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1])
     if any(spelling in text for spelling in spellings):
         return "exact"
-    squeezed = "".join(text.split())
+    squeezed = _squeezed(text)
     return "altered" if any("".join(s.split()) in squeezed for s in spellings) else "missing"
+
+
+@lru_cache(maxsize=2)
+def _squeezed(text: str) -> str:
+    """Without blanks; kept, since many messages are looked for in one text."""
+    return "".join(text.split())

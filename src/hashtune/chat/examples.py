@@ -1,8 +1,9 @@
 """From conversations to examples: ids of the whole render, labels inside the bodies only."""
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from hashtune.chat.bodies import Layout, Mismatch, Unstable, layouts
 from hashtune.chat.contents import check_contents, control_tokens
@@ -49,17 +50,17 @@ def tokenize_conversation(
         turns = _checked_turns(conversation, template, stops, loss_on)
         plan = layouts(template, messages, stops, turns=turns, unstable=unstable, mismatch=mismatch)
         found, altered = check_contents(messages, plan)
-        examples = [_example(conversation, template, layout, len(plan)) for layout in plan]
-        if not found:
-            for layout, example in zip(plan, examples, strict=True):
-                found += prove(
-                    template,
-                    messages[: layout.upto],
-                    example,
-                    turns=[body.turn for body in layout.bodies],
-                    stops=stops,
-                    rebuilt=layout.rebuilt,
-                )
+        examples = []
+        for layout in plan if not found else ():
+            examples.append(example := _example(conversation, template, layout, len(plan)))
+            found += prove(
+                template,
+                messages[: layout.upto],
+                example,
+                turns=[body.turn for body in layout.bodies],
+                stops=stops,
+                rebuilt=layout.rebuilt,
+            )
         if found:
             raise InputError(found)
     except InputError as error:
@@ -127,6 +128,25 @@ def label_tokens(
     return labels, straddling
 
 
+def label_aligned(
+    ids: Sequence[int], offsets: Sequence[Span], spans: Sequence[Span]
+) -> tuple[list[int], int] | None:
+    """What label_tokens gives, at once, where offsets leave no gap and spans end at tokens' ends.
+
+    None where they do not.
+    """
+    starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
+    if starts[1:] != ends[:-1]:
+        return None
+    labels = [IGNORE_INDEX] * len(ids)
+    for start, end in spans:
+        first, stop = bisect_left(starts, start), bisect_left(starts, end)
+        if first >= stop or starts[first] != start or ends[stop - 1] != end:
+            return None
+        labels[first:stop] = ids[first:stop]
+    return labels, 0
+
+
 def _checked_turns(
     conversation: Conversation,
     template: Template,
@@ -148,12 +168,11 @@ def _checked_turns(
 
 
 def _example(conversation: Conversation, template: Template, layout: Layout, parts: int) -> Example:
-    encoded: Any = template.tokenizer(
-        layout.text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-    )
-    ids = list(encoded["input_ids"])
+    encoded = template.encoding(layout.text)
+    ids: list[int] = encoded.ids
     spans = [(body.start, body.end) for body in layout.bodies]
-    labels, straddling = label_tokens(ids, encoded.tokens(), encoded["offset_mapping"], spans)
+    aligned = label_aligned(ids, encoded.offsets, spans)
+    labels, straddling = aligned or label_tokens(ids, encoded.tokens, encoded.offsets, spans)
     name = conversation.id if parts == 1 else f"{conversation.id}.{layout.bodies[0].turn}"
     return Example(name, conversation.id, conversation.source, ids, labels, straddling)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from hashtune.chat.second import expect, expect_rebuilt
+from hashtune.chat.second import Expected, expect, expect_rebuilt
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
 from hashtune.errors import Finding
@@ -39,13 +39,53 @@ def prove(
     if isinstance(expected, str):
         return [Finding("proof", expected, field=f"messages[{turns[-1]}]")]
     found = [_fault(text, turns[-1]) for text in _beginning(template, example.input_ids)]
+    encoded = template.encoding(expected.text)
+    if not found and _plainly_right(template, example, expected, encoded, stops):
+        return []
+    return found + _faults(template, example, expected, encoded, turns=turns, stops=stops)
+
+
+def _plainly_right(
+    template: Template, example: Example, expected: Expected, encoded: Any, stops: StopSet
+) -> bool:
+    """Whether ids and labels are the expected ones, and each turn begins and ends with a token.
+
+    False proves no fault: blanks, tokens across a boundary and lossy decoders are for _faults.
+    """
+    ids = example.input_ids
+    labels = [IGNORE_INDEX] * len(ids)
+    for start, end in expected.spans:
+        first, last = encoded.char_to_token(start), encoded.char_to_token(end - 1)
+        text = expected.text[start:end]
+        if first is None or last is None or text in stops.texts:
+            return False
+        begins = encoded.token_to_chars(first)[0], encoded.token_to_chars(max(0, first - 1))[1]
+        if begins[0] != start or (first and begins[1] != start):
+            return False
+        run = ids[first : last + 1]
+        if encoded.token_to_chars(last)[1] != end or not _ends_in_stop(run, stops):
+            return False
+        if template.tokenizer.backend_tokenizer.decode(run, skip_special_tokens=False) != text:
+            return False
+        labels[first : last + 1] = run
+    return bool(labels == example.labels and encoded.ids == ids)
+
+
+def _faults(
+    template: Template,
+    example: Example,
+    expected: Expected,
+    encoded: Any,
+    *,
+    turns: Sequence[int],
+    stops: StopSet,
+) -> list[Finding]:
     if len(example.labels) != len(example.input_ids):
-        return [*found, _fault("labels and ids differ in number", turns[-1])]
-    backend = template.tokenizer.backend_tokenizer
-    encoded = backend.encode(expected.text, add_special_tokens=False)
+        return [_fault("labels and ids differ in number", turns[-1])]
     text = _other_ids(encoded.ids, example) or _other_labels(example)
     if text:
-        return [*found, _fault(text, turns[-1])]
+        return [_fault(text, turns[-1])]
+    found = []
     runs = _runs(example.labels)
     if len(runs) != len(turns):
         found.append(_fault(f"{len(runs)} trained spans, expected {len(turns)}", turns[-1]))
@@ -70,14 +110,13 @@ def _fault(text: str, turn: int) -> Finding:
 
 def _beginning(template: Template, ids: list[int]) -> Iterable[str]:
     """Exactly one BOS where the tokenizer wants one, never two."""
-    tokenizer = template.tokenizer
-    bos = tokenizer.bos_token_id
+    bos, name, wanted = template.bos
     if bos is None:
         return
     if ids[:2] == [bos, bos]:
-        yield f"begins with BOS ({tokenizer.bos_token!r}) twice"
-    if getattr(tokenizer, "add_bos_token", False) and ids[:1] != [bos]:
-        yield f"does not begin with BOS ({tokenizer.bos_token!r})"
+        yield f"begins with BOS ({name!r}) twice"
+    if wanted and ids[:1] != [bos]:
+        yield f"does not begin with BOS ({name!r})"
 
 
 def _other_ids(wanted: Sequence[int], example: Example) -> str | None:
@@ -116,9 +155,13 @@ def _eaten(encoded: Any, first: int, start: int) -> int:
 
 
 def _ending(template: Template, ids: list[int], stops: StopSet) -> Iterable[str]:
-    if not any(tuple(ids[-len(stop) :]) == stop for stop in stops.ids):
+    if not _ends_in_stop(ids, stops):
         last = template.tokenizer.decode(ids[-1:], skip_special_tokens=False)
         yield f"last supervised token is {last!r}, expected one of {list(stops.texts)}"
+
+
+def _ends_in_stop(ids: list[int], stops: StopSet) -> bool:
+    return any(tuple(ids[-len(stop) :]) == stop for stop in stops.ids)
 
 
 def _decoding(template: Template, ids: list[int], seen: str) -> Iterable[str]:

@@ -1,9 +1,10 @@
 """The second derivation of an example's text and trained ranges, by marks written into contents.
 
 The marks are rendered once for all messages; where they come out, the fields end. It shares no
-helper with bodies.py, so that a fault there disagrees with it.
+helper with bodies.py and at_once.py, so that a fault there disagrees with it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,11 @@ from typing import Any
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
 from hashtune.records import Message
+
+ONE_BY_ONE = 3  # so many prompts are rendered each, always
+
+
+Places = dict[int, tuple[int, int]]  # first and last mark of a message, in the unmarked text
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +45,89 @@ def expect(
     if marks.remove(marked) != whole:
         return "the template rewrites the content, so no mark can follow it"
     places = marks.places(marked)
+    if dropped := [turn for turn in turns if turn not in places]:
+        return f"the template drops the content of messages[{dropped[0]}]"
+    starts = _prompt_ends(template, messages, turns, whole, places)
+    if isinstance(starts, str):
+        return starts
+    limits = _next_places(places, len(messages), len(whole))
     spans = []
     text = whole
-    for turn in turns:
-        ends = [place for index, place in places if index == turn]
-        if not ends:
-            return f"the template drops the content of messages[{turn}]"
-        prompt = template.prompt(messages[:turn])
-        if not whole.startswith(prompt):
-            return f"the prompt of messages[{turn}] is no start of the text"
-        limit = min((place for index, place in places if index > turn), default=len(whole))
-        end = _stop_end(whole, max(ends), limit, stops)
+    for turn, start in zip(turns, starts, strict=True):
+        end = _stop_end(whole, places[turn][1], limits[turn], stops)
         if end is None and turn == len(messages) - 1:
             text = _with_stop(template, whole, stops, ids)
             end = len(text)
         if end is None:
             return f"no stop after the content of messages[{turn}]"
-        spans.append((len(prompt), end))
+        spans.append((start, end))
     return Expected(text, tuple(spans))
+
+
+def _prompt_ends(
+    template: Template,
+    messages: Sequence[Message],
+    turns: Sequence[int],
+    whole: str,
+    places: Places,
+) -> list[int] | str:
+    """How far the prompt of each turn reaches into the text, or why one does not.
+
+    For many turns, the prompts of a few tell what a prompt adds; that is looked for in the others.
+    """
+    if len(turns) > ONE_BY_ONE:
+        known = _by_addition(template, messages, turns, whole, places)
+        if known is not None:
+            return known
+    ends = []
+    for turn in turns:
+        prompt = template.prompt(messages[:turn])
+        if not whole.startswith(prompt):
+            return f"the prompt of messages[{turn}] is no start of the text"
+        ends.append(len(prompt))
+    return ends
+
+
+def _by_addition(
+    template: Template,
+    messages: Sequence[Message],
+    turns: Sequence[int],
+    whole: str,
+    places: Places,
+) -> list[int] | None:
+    """Ends of the prompts, by what the generation prompt adds after each role; None where the few
+    that are rendered (first, last and middle turn of each role) disagree with it."""
+    asked_after = [messages[turn - 1]["role"] for turn in turns]
+    prompts: dict[int, str] = {}
+    added: dict[str, str] = {}
+    for role in dict.fromkeys(asked_after):
+        same = [turn for turn, before in zip(turns, asked_after, strict=True) if before == role]
+        for turn in {same[0], same[len(same) // 2], same[-1]}:
+            if turn - 1 not in places:
+                return None
+            prompts[turn] = template.prompt(messages[:turn])
+            history = template.render(messages[:turn])
+            addition = prompts[turn].removeprefix(history) or prompts[turn][places[turn - 1][1] :]
+            if added.setdefault(role, addition) != addition:
+                return None
+    ends = []
+    for turn, role in zip(turns, asked_after, strict=True):
+        if turn - 1 not in places:
+            return None
+        at = whole.find(added[role], places[turn - 1][1], places[turn][0])
+        ends.append(at + len(added[role]))
+        wanted = prompts.get(turn, whole[: ends[-1]])
+        if at < 0 or len(wanted) != ends[-1] or not whole.startswith(wanted):
+            return None
+    return ends
+
+
+def _next_places(places: Places, count: int, end: int) -> list[int]:
+    """For each message, where the next mark of a later message stands (or the end)."""
+    limits = [end] * count
+    for index in range(count - 2, -1, -1):
+        limits[index] = min(limits[index + 1], places.get(index + 1, (end, end))[0])
+    return limits
 
 
 def _stop_end(text: str, start: int, limit: int, stops: StopSet) -> int | None:
@@ -101,13 +172,11 @@ class _Marks:
         self.stem = "zqm"
         while self.stem in repr(messages):
             self.stem += "q"
-        self.count = 0
 
     def mark(self, index: int, message: Message) -> Message:
         """The message with marks inside the blanks of its content and behind its tool names."""
         content = message.get("content") or ""
         core = content.strip()
-        self.count = max(self.count, index + 1)
         if core:
             lead, trail = content[: content.index(core)], content[content.index(core) + len(core) :]
             message["content"] = f"{lead}{core}{self._token(index)}{trail}"
@@ -117,18 +186,20 @@ class _Marks:
 
     def remove(self, text: str) -> str:
         """The text without marks."""
-        for index in range(self.count):
-            text = text.replace(self._token(index), "")
-        return text
+        return self._pattern().sub("", text)
 
-    def places(self, text: str) -> list[tuple[int, int]]:
-        """(message index, position in the text without marks) of every mark, in order."""
-        found = []
-        for index in range(self.count):
-            pieces = text.split(self._token(index))[:-1]
-            lengths = [len(self.remove(piece)) for piece in pieces]
-            found += [(index, sum(lengths[: n + 1])) for n in range(len(lengths))]
-        return sorted(found, key=lambda place: place[1])
+    def places(self, text: str) -> Places:
+        """Where the first and the last mark of each message stand, in the text without marks."""
+        found: Places = {}
+        removed = 0
+        for match in self._pattern().finditer(text):
+            index, place = int(match[1]), match.start() - removed
+            removed += len(match[0])
+            found[index] = (found.get(index, (place, place))[0], place)
+        return found
+
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(f"{self.stem}([0-9]+)z")
 
     def _token(self, index: int) -> str:
         return f"{self.stem}{index}z"

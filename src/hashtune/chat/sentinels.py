@@ -22,8 +22,8 @@ def after_fields(
         InputError: the two renders are equal: the template prints no field of the message.
     """
     rest = [{**following, "content": NEXT}] if following else []
-    first = template.render([*before, _vary(message, "zqa"), *rest])
-    second = template.render([*before, _vary(message, "zqb"), *rest])
+    first = template.render([*before, vary(message, "zqa"), *rest])
+    second = template.render([*before, vary(message, "zqb"), *rest])
     if first == second:
         where = f"messages[{len(before)}]"
         fix = "pin a template that prints it"
@@ -56,8 +56,11 @@ def common_suffix(left: str, right: str) -> str:
     return left[len(left) - length :]
 
 
-def _vary(message: Message, tag: str) -> Message:
-    """The message with every field replaced; arguments differ in type: no quote is shared."""
+def vary(message: Message, tag: str) -> Message:
+    """The assistant message with every field replaced by the tag, "zqa" or "zqb".
+
+    Arguments differ in type: no quote is shared.
+    """
     varied = normalise([message])[0]
     for field in ("content", *REASONING_FIELDS):
         if str(varied.get(field, "")).strip():

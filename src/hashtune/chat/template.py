@@ -1,13 +1,15 @@
 """The pinned chat template: the one way from messages to text and ids.
 
 Training, evaluation and the registry entry use the same template text, arguments and date.
-A render costs about 0.2 ms for a short conversation (the compiled template is cached).
+Renders go through the template that transformers compiles, encodings through the backend: that
+skips transformers' work per call, and the first CHECKED of each are compared with its own.
 """
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -17,31 +19,11 @@ from hashtune.chat.messages import normalise, refused_role
 from hashtune.chat.reasoning import continues
 from hashtune.errors import Finding, InputError
 from hashtune.records import Message
-from hashtune.spec.schema import TokenizerSpec
 from hashtune.writers import sha256_bytes
 
-RESERVED = frozenset(
-    {
-        "conversation",
-        "messages",
-        "chat_template",
-        "add_generation_prompt",
-        "tokenize",
-        "continue_final_message",
-        "sanitize_control_tokens",
-        "padding",
-        "truncation",
-        "max_length",
-        "return_tensors",
-        "return_dict",
-        "return_assistant_tokens_mask",
-        "tokenizer_kwargs",
-        "date_string",
-        "strftime_now",
-    }
-)
 RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError)
 ANSWER = "zqanswerqz"
+CHECKED = 32  # renders and encodings of each Template that transformers repeats
 
 
 @dataclass(frozen=True)
@@ -75,12 +57,45 @@ class Template:
         return sorted((token.content, token.special) for token in added if token.content.strip())
 
     @cached_property
+    def bos(self) -> tuple[int | None, str | None, bool]:
+        """The tokenizer's BOS: id and text (None where it has none), and whether it adds one."""
+        tokenizer = self.tokenizer
+        wanted = bool(getattr(tokenizer, "add_bos_token", False))
+        return tokenizer.bos_token_id, tokenizer.bos_token, wanted
+
+    @cached_property
+    def searched_texts(self) -> frozenset[str]:
+        """The constants that the template looks for in texts (`in`, split, startswith, ...)."""
+        from hashtune.chat.rendering import searched_texts
+
+        return searched_texts(self.text)
+
+    @cached_property
+    def added_token_pattern(self) -> re.Pattern[str]:
+        """Finds an added token in a text, where one is."""
+        return re.compile("|".join(re.escape(token) for token, _ in self.added_tokens) or "(?!)")
+
+    @cached_property
     def _frozen(self) -> str:
         return with_frozen_clock(self.text, self.date)
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:
         return {"date_string": date_string(self.date), **self.kwargs}
+
+    @cached_property
+    def _compiled(self) -> Callable[[list[Message], bool], str]:
+        from hashtune.chat.rendering import renderer
+
+        return renderer(self._frozen, self.tokenizer.special_tokens_map, self._arguments)
+
+    @cached_property
+    def _checked(self) -> Counter[str]:
+        return Counter()
+
+    @cached_property
+    def _last(self) -> dict[str, Any]:
+        return {}
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
         """The text of a conversation.
@@ -110,21 +125,46 @@ class Template:
             raise TypeError(f"the tokenizer returned {type(ids).__name__}, expected a list of ids")
         return ids
 
+    def encoding(self, text: str) -> Any:
+        """The backend's encoding of a text: ids and offsets. The last one is kept.
+
+        Raises:
+            AssertionError: transformers gives other ids.
+        """
+        if text not in self._last:
+            backend = self.tokenizer.backend_tokenizer
+            if backend.truncation or backend.padding:
+                backend.no_truncation()
+                backend.no_padding()
+            encoding = backend.encode(text, add_special_tokens=False)
+            if self._due("encoding") and self.encode(text) != encoding.ids:
+                raise AssertionError("transformers encodes this text otherwise")
+            self._last.clear()
+            self._last[text] = encoding
+        return self._last[text]
+
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the prompt: what evaluation and generation feed to the model."""
         return self.encode(self.prompt(messages))
 
     def _apply(self, normal: list[Message], *, add_generation_prompt: bool) -> str:
-        text = self.tokenizer.apply_chat_template(
+        text = self._compiled(normal, add_generation_prompt)
+        if self._due("render") and text != self.tokenizer.apply_chat_template(
             normal,
             tokenize=False,
             chat_template=self._frozen,
             add_generation_prompt=add_generation_prompt,
             **self._arguments,
-        )
-        if not isinstance(text, str):
-            raise TypeError(f"apply_chat_template returned {type(text).__name__}, expected text")
+        ):
+            raise AssertionError("transformers renders this conversation otherwise")
         return text
+
+    def _due(self, what: str) -> bool:
+        """Whether this call is one of the first, which transformers repeats."""
+        if self._checked[what] >= CHECKED:
+            return False
+        self._checked[what] += 1
+        return True
 
     def _refusal(
         self, normal: list[Message], error: Exception, add_generation_prompt: bool
@@ -144,52 +184,3 @@ class Template:
             field=f"messages[{culprit}].role",
             fix="change the row, or pin a template that accepts it (tokenizer.chat_template)",
         )
-
-
-def load_template(tokenizer: Any, settings: TokenizerSpec, *, root: Path) -> Template:
-    """The pinned template: the base's own ("base") or a file below `root`.
-
-    Raises:
-        InputError: it is absent, its sha256 is not the pinned one, its arguments are reserved, or
-            it cannot render a user message.
-    """
-    text = _source(tokenizer, settings.chat_template, root)
-    found: list[Finding] = []
-    actual = sha256_bytes(text.encode("utf-8"))
-    if actual != settings.sha256:
-        message = f"the template has sha256 {actual}, pinned is {settings.sha256}"
-        fix = f"set tokenizer.sha256 to {actual} if you want this template"
-        found.append(Finding("template-hash", message, field="tokenizer.sha256", fix=fix))
-    for key in sorted(RESERVED & set(settings.template_kwargs)):
-        where = f"tokenizer.template_kwargs.{key}"
-        fix = "set tokenizer.date" if key in ("date_string", "strftime_now") else "remove it"
-        found.append(Finding("template-kwargs", "is set by hashtune itself", field=where, fix=fix))
-    if found:
-        raise InputError(found)
-    stored = settings.mismatch == "as_stored"
-    template = Template(tokenizer, text, dict(settings.template_kwargs), settings.date, stored)
-    template.render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
-    return template
-
-
-def _source(tokenizer: Any, name: str, root: Path) -> str:
-    field = "tokenizer.chat_template"
-    if name == "base":
-        text = tokenizer.chat_template
-        if isinstance(text, dict):
-            text = text.get("default")
-        if not text:
-            fix = "pin a template file in Git"
-            raise InputError(
-                Finding("no-template", "the base has no chat template", field=field, fix=fix)
-            )
-        return str(text)
-    path = root / name
-    if Path(name).is_absolute() or not path.resolve().is_relative_to(root.resolve()):
-        raise InputError(Finding("template-path", f"{name!r} leaves the project", field=field))
-    if not path.is_file():
-        raise InputError(Finding("no-template", f"{name!r} is missing", field=field))
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(Finding("not-utf8", str(error), file=name, field=field)) from error

@@ -1,23 +1,28 @@
 """From loaded files to the three splits, their ledger and the figures of reports/prepare.json.
 
-Order: deduplicate, split, mix, then look for leaks in what train really holds. Every row of a file
-is in the result or in the ledger.
+Order: the rules for single rows, duplicates, near-duplicates, split, balance, mix, then look for
+leaks in what train really holds. Every row of a file is in the result or in the ledger.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from hashtune.data.balance import balance
 from hashtune.data.cleaning import deduplicate
+from hashtune.data.figures import figures
+from hashtune.data.groups import groups_apart
 from hashtune.data.leakage import Item, LeakReport, check_leakage, leakage_of_sets
-from hashtune.data.mixture import REPLAY, Mixture, mix, number_repeats
+from hashtune.data.mixture import REPLAY, mix, number_repeats
+from hashtune.data.near_duplicates import drop_near_duplicates
+from hashtune.data.near_leaks import add_near_leaks
+from hashtune.data.row_rules import RowRules, apply_rules
 from hashtune.data.sources import Loaded, user_items
 from hashtune.data.split import Split, check_fractions, split, take_first
 from hashtune.errors import Finding
 from hashtune.records import Conversation, Dropped
+from hashtune.spec.schema import Balance, NearDuplicates
 
-EXAMPLES_IN_REPORT = 5
 HELD_OUT = ("eval", "test")
 
 
@@ -25,13 +30,18 @@ HELD_OUT = ("eval", "test")
 class Settings:
     """Plain settings of the assembly; a fraction is None for a split with a file of its own."""
 
+    rules: RowRules
     deduplicate: bool
+    near_duplicates: NearDuplicates
+    balance: Balance
     weights: Mapping[str, float]
     max_rows: Mapping[str, int | None]
     replay_share: float
     fractions: Mapping[str, float | None]
     held_out_rows: Mapping[str, int | None]
     leakage_ngram: int
+    leakage_near: NearDuplicates
+    leakage_groups: Literal["error", "report"]
     leakage_max_share: float
 
 
@@ -51,16 +61,13 @@ def assemble(
     """Build train, eval and test from the files by name (sources in order, then "replay", "eval",
     "test" where declared) and check train against eval, test and the suites."""
     prepared = Prepared(ledger=[row for file in loaded.values() for row in file.dropped])
-    pool = [
-        conversation
-        for name, file in loaded.items()
-        if name not in HELD_OUT
-        for conversation in file.conversations
-    ]
-    if settings.deduplicate:
-        pool, duplicates = deduplicate(pool)
-        prepared.ledger += duplicates
-    parts = _split(pool, loaded, settings, prepared)
+    ruled = apply_rules(loaded, settings.rules, held_out=HELD_OUT)
+    prepared.ledger += ruled.dropped
+    prepared.findings += ruled.findings
+    prepared.report["cleaning"] = ruled.report
+    pool = _distinct(ruled.rows, settings, prepared)
+    parts = _split(pool, ruled.rows, settings, prepared)
+    parts.train = _balanced(parts.train, settings, prepared)
     mixture = mix(
         {name: _of(parts.train, name) for name in settings.weights},
         settings.weights,
@@ -78,8 +85,13 @@ def assemble(
     ]
     files = {name: file.file.uri for name, file in loaded.items()}
     leaks = _leaks(prepared, suites, files, settings)
+    torn, findings = groups_apart(prepared.splits, files)
+    prepared.report["groups"] = torn
+    prepared.findings += findings if settings.leakage_groups == "error" else []
     prepared.ledger.sort(key=lambda row: (row.source, row.line, row.reason))
-    prepared.report = _report(loaded, prepared, mixture, leaks, settings)
+    prepared.report |= figures(
+        loaded, prepared.splits, prepared.ledger, mixture, leaks, share_asked=settings.replay_share
+    )
     return prepared
 
 
@@ -91,9 +103,34 @@ def _field(split_name: str) -> str:
     return "data.sources" if split_name == "train" else f"data.{split_name}"
 
 
+def _distinct(
+    rows: Mapping[str, Sequence[Conversation]], settings: Settings, prepared: Prepared
+) -> list[Conversation]:
+    """The rows of sources and replay without those that say (nearly) what an earlier one says."""
+    pool = [row for name, of in rows.items() if name not in HELD_OUT for row in of]
+    if settings.deduplicate:
+        pool, duplicates = deduplicate(pool)
+        prepared.ledger += duplicates
+    near = settings.near_duplicates
+    if near.threshold is not None:
+        pool, alike = drop_near_duplicates(pool, threshold=near.threshold, n=near.shingle)
+        prepared.ledger += alike
+    return pool
+
+
+def _balanced(
+    train: Sequence[Conversation], settings: Settings, prepared: Prepared
+) -> list[Conversation]:
+    balanced = balance(train, settings.balance)
+    prepared.ledger += balanced.dropped
+    prepared.findings += balanced.findings
+    prepared.report["cleaning"]["classes"] = balanced.classes
+    return balanced.rows
+
+
 def _split(
     pool: Sequence[Conversation],
-    loaded: Mapping[str, Loaded],
+    files: Mapping[str, Sequence[Conversation]],
     settings: Settings,
     prepared: Prepared,
 ) -> Split:
@@ -105,8 +142,8 @@ def _split(
     parts = split(task, eval_fraction=eval_fraction, test_fraction=test_fraction)
     parts.train += _of(pool, REPLAY)
     for name, rows in (("eval", parts.eval), ("test", parts.test)):
-        if name in loaded:
-            rows[:] = loaded[name].conversations
+        if name in files:
+            rows[:] = files[name]
         kept, others = take_first(rows, settings.held_out_rows[name])
         rows[:] = number_repeats(kept)
         prepared.ledger += [Dropped(c.id, c.source, c.line, "max_rows", name) for c in others]
@@ -124,68 +161,12 @@ def _leaks(
     }
     held_out |= {f"suite_{name}": items for name, items in suites.items()}
     n = settings.leakage_ngram
-    leaks = leakage_of_sets(user_items(prepared.splits["train"], files), held_out, n)
+    train = user_items(prepared.splits["train"], files)
+    leaks = leakage_of_sets(train, held_out, n)
+    near = settings.leakage_near
+    if near.threshold is not None:
+        add_near_leaks(leaks, train, held_out, threshold=near.threshold, n=near.shingle)
     for name, report in leaks.items():
         limit = settings.leakage_max_share
         prepared.findings += check_leakage(name, report, max_share=limit, n=n)
     return leaks
-
-
-def _report(
-    loaded: Mapping[str, Loaded],
-    prepared: Prepared,
-    mixture: Mixture,
-    leaks: Mapping[str, LeakReport],
-    settings: Settings,
-) -> dict[str, Any]:
-    return {
-        "sources": {
-            name: _source_figures(file, prepared, mixture.repeated.get(name, 0))
-            for name, file in loaded.items()
-        },
-        "splits": {name: len(rows) for name, rows in prepared.splits.items()},
-        "replay": {
-            "rows": mixture.replay,
-            "share": mixture.replay_share,
-            "share_asked": settings.replay_share,
-        },
-        "leakage": {name: _leak_figures(report) for name, report in leaks.items()},
-        "duplicates": _duplicates(prepared.splits),
-    }
-
-
-def _source_figures(file: Loaded, prepared: Prepared, repeated: int) -> dict[str, Any]:
-    """rows == sum(kept) + sum(dropped); `repeated` counts copies that a weight above 1 adds."""
-    name = file.file.name
-    reasons = Counter(row.reason for row in prepared.ledger if row.source == name)
-    kept = {split_name: len(_of(rows, name)) for split_name, rows in prepared.splits.items()}
-    kept["train"] -= repeated
-    return {
-        "file": file.file.uri,
-        "rows": file.rows,
-        "kept": kept,
-        "dropped": dict(sorted(reasons.items())),
-        "repeated": repeated,
-        "extra_fields": dict(sorted(file.extra.items())),
-        "notes": file.notes,
-    }
-
-
-def _leak_figures(report: LeakReport) -> dict[str, Any]:
-    return {
-        "items": report.items,
-        "exact": report.exact,
-        "ngram": report.ngram,
-        "share": report.share,
-        "examples": [asdict(leak) for leak in report.examples[:EXAMPLES_IN_REPORT]],
-    }
-
-
-def _duplicates(splits: Mapping[str, Sequence[Conversation]]) -> dict[str, int]:
-    """Conversations of the second split whose messages are those of one in the first; within a
-    split, those that repeat an earlier one (in train also its copies by weight)."""
-    ids = {name: [row.id.partition("#")[0] for row in rows] for name, rows in splits.items()}
-    distinct = {name: set(of) for name, of in ids.items()}
-    pairs = (("train", "eval"), ("train", "test"), ("eval", "test"))
-    counts = {f"{a}_{b}": sum(key in distinct[a] for key in ids[b]) for a, b in pairs}
-    return counts | {name: len(of) - len(distinct[name]) for name, of in ids.items()}

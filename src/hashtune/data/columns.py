@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 64
 BUFFER_BYTES = 1024 * 1024
 MAGIC = b"PAR1"
+CONTENT_BESIDE = {"content": "role", "value": "from"}  # what makes a struct a message
 
 
 def rows_of_parquet(path: Path, log: Log, *, needed: Sequence[str]) -> Iterator[ReadRow]:
@@ -114,5 +115,5 @@ def _without_nulls(value: Any) -> Any:
     return {
         name: _without_nulls(inner)
         for name, inner in value.items()
-        if inner is not None or name == "content"
+        if inner is not None or (CONTENT_BESIDE.get(name) in value)
     }

@@ -15,10 +15,11 @@ from hashtune.errors import Finding
 
 EXCERPT = 80
 # Han, kana and Thai are written without spaces: each character counts as a word there
-_WORD = re.compile(
+WORD = (
     r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
     r"|[^\W\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
+_WORD = re.compile(WORD)
 
 
 class Item(NamedTuple):
@@ -37,23 +38,30 @@ class Leak:
     line: int
     train_file: str
     train_line: int
-    how: Literal["exact", "ngram"]
+    how: Literal["exact", "ngram", "near"]
     shared: str
 
 
 @dataclass(slots=True)
 class LeakReport:
-    """`items` held out, of which `exact` and (otherwise) `ngram` leak; `examples` in item order."""
+    """`items` held out, of which `exact`, else `ngram`, else `near` leak; `examples` in item
+    order. What is nearly the same is found by near_leaks.py."""
 
     items: int = 0
     exact: int = 0
     ngram: int = 0
+    near: int = 0
     examples: list[Leak] = field(default_factory=list)
 
     @property
     def share(self) -> float:
         """Leaked items / items, in [0, 1]."""
-        return (self.exact + self.ngram) / self.items if self.items else 0.0
+        return self.leaked / self.items if self.items else 0.0
+
+    @property
+    def leaked(self) -> int:
+        """Items that leak in one way or another."""
+        return self.exact + self.ngram + self.near
 
 
 class _Hit(NamedTuple):
@@ -140,11 +148,12 @@ def check_leakage(name: str, report: LeakReport, *, max_share: float, n: int) ->
     """Nothing up to `max_share`; above it a summary and one finding per leaked item."""
     if report.share <= max_share:
         return []
-    leaked = report.exact + report.ngram
+    near = f", {report.near} near" if report.near else ""
     summary = Finding(
         "leakage",
-        f"{leaked} of {report.items} items of {name} are in train (share {report.share:.4g}, "
-        f"{report.exact} exact, {report.ngram} by {n} words), the limit is {max_share:.4g}",
+        f"{report.leaked} of {report.items} items of {name} are in train "
+        f"(share {report.share:.4g}, {report.exact} exact, {report.ngram} by {n} words{near}), "
+        f"the limit is {max_share:.4g}",
         field="cleaning.leakage_max_share",
         fix="take these rows out of train, or give rows that belong together one `group`; a "
         "prompt frame that every row shares belongs into the system message",
@@ -153,6 +162,6 @@ def check_leakage(name: str, report: LeakReport, *, max_share: float, n: int) ->
 
 
 def _finding(name: str, leak: Leak) -> Finding:
-    how = "equals" if leak.how == "exact" else "shares words with"
+    how = {"exact": "equals", "ngram": "shares words with", "near": "is nearly"}[leak.how]
     message = f"{name} item {how} {leak.train_file}:{leak.train_line}: {leak.shared!r}"
     return Finding("leaked-item", message, file=leak.file, line=leak.line)

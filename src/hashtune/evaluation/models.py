@@ -47,8 +47,8 @@ def open_subject(
     Raises:
         InputError: as `load_evaluated` and the loaders of template and tokenizer.
     """
+    from hashtune.chat.pinned import load_template
     from hashtune.chat.stops import stop_sequences
-    from hashtune.chat.template import load_template
     from hashtune.store.loader import generation_eos_ids, load_tokenizer
 
     tokenizer = load_tokenizer(manifest)

@@ -6,6 +6,7 @@ Checked before anything is downloaded or computed; also rules that join two fiel
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from hashtune.errors import Finding
 from hashtune.spec.rows import REMOTE, field_faults, policy_faults, remote_scheme
@@ -118,23 +119,35 @@ def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:
         (f"regression.suites[{i}]", suite.uri, suite.sha256)
         for i, suite in enumerate(spec.regression.suites)
     ]
+    pins += [
+        (f"cleaning.patterns[{i}]", file.uri, file.sha256)
+        for i, file in enumerate(spec.cleaning.patterns)
+    ]
     if spec.tokenizer.chat_template != "base":
         pins.append(("tokenizer", spec.tokenizer.chat_template, spec.tokenizer.sha256))
     return pins
+
+
+def _url(uri: str, scheme: str, field: str) -> Iterator[Finding]:
+    if scheme not in REMOTE or not field.startswith(FETCHED):
+        yield Finding(
+            "outside-root",
+            f"{uri!r} is a URL that no stage fetches",
+            file=FILE,
+            field=field,
+            fix="https:// or s3:// for sources, eval and test; else a file under data/",
+        )
+    elif "@" in urlsplit(uri).netloc:
+        message = "the address holds a user or password, and conf/ and reports are in Git"
+        fix = "keep it in ~/.netrc, or in the profile of your S3 client"
+        yield Finding("secret", message, file=FILE, field=field, fix=fix)
 
 
 def _files(spec: Spec, root: Path) -> Iterator[Finding]:
     for field, uri, pin in pinned_files(spec):
         path = (root / uri).resolve()
         if scheme := remote_scheme(uri):
-            if scheme not in REMOTE or not field.startswith(FETCHED):
-                yield Finding(
-                    "outside-root",
-                    f"{uri!r} is a URL that no stage fetches",
-                    file=FILE,
-                    field=field,
-                    fix="https:// or s3:// for sources, eval and test; else a file under data/",
-                )
+            yield from _url(uri, scheme, field)
         elif not path.is_relative_to(root.resolve()):
             yield Finding(
                 "outside-root",

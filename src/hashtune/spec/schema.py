@@ -13,6 +13,7 @@ from hashtune.spec.rows import Action, Format, Schema
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Similarity = Annotated[float, Field(ge=0.1, le=1.0)]  # below 0.1 MinHash would miss pairs
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -116,13 +117,63 @@ class Data(Section):
     task: Task
 
 
-class Cleaning(Section):
-    """Policies for bad rows, duplicates and leakage. `on_bad_row`: for all rules or by rule."""
+class Normalise(Section):
+    """What is evened out in the texts themselves, in the order of these fields."""
 
-    on_bad_row: Action | dict[str, Action]
+    newlines: Literal["none", "lf"]
+    unicode: Literal["none", "nfc", "nfkc"]
+    whitespace: Literal["none", "trim", "collapse"]
+
+
+class Filters(Section):
+    """Limits of a training row, in characters and shares of its last answer; null is off."""
+
+    min_answer_chars: Count | None
+    max_answer_chars: Count | None
+    min_chars: Count | None
+    max_chars: Count | None
+    min_letter_share: Share | None
+    max_repeated_line_share: Share | None
+    max_repeated_word_share: Share | None
+
+
+class PatternFile(Section):
+    """A file of patterns that no training row may hold, and what happens to one that does."""
+
+    name: Name
+    uri: str
+    sha256: Sha256
+    action: Literal["drop", "error"]
+
+
+class NearDuplicates(Section):
+    """Jaccard similarity of the word shingles of two texts from which they are one; null is off."""
+
+    threshold: Similarity | None
+    shingle: Count
+
+
+class Balance(Section):
+    """At most max_rows training rows per value of `by`: "group" or "answer.<JSON field>"."""
+
+    by: Annotated[str, StringConstraints(pattern=r"^(group|answer\..+)$")] | None
+    max_rows: Count | None
+
+
+class Cleaning(Section):
+    """Policies for bad rows, texts, duplicates and leakage."""
+
+    on_bad_row: Action | dict[str, Action]  # for all rules, or by rule with a "default"
     max_drop_share: Share
+    normalise: Normalise
+    filters: Filters
+    patterns: list[PatternFile]
     deduplicate: Literal["exact", "none"]
+    near_duplicates: NearDuplicates
+    balance: Balance
     leakage_ngram: Count
+    leakage_near: NearDuplicates
+    leakage_groups: Literal["error", "report"]
     leakage_max_share: Share
 
 

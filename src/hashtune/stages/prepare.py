@@ -17,6 +17,8 @@ from hashtune.data.assemble import HELD_OUT, Prepared, Settings, assemble
 from hashtune.data.cleaning import Policy
 from hashtune.data.leakage import Item
 from hashtune.data.mixture import REPLAY
+from hashtune.data.patterns import load_patterns
+from hashtune.data.row_rules import RowRules
 from hashtune.data.schemas import as_row
 from hashtune.data.sources import DataFile, Loaded, load, load_questions, unique_names
 from hashtune.errors import Finding, InputError
@@ -48,9 +50,11 @@ def run() -> None:
     for suite in suites:
         questions[suite.name], found = load_questions(suite, Path())
         findings += found
-    _refuse(findings)
+    patterns, found = load_patterns(spec.cleaning.patterns, Path())
+    _refuse(findings + found)
+    rules = RowRules(spec.cleaning.normalise, spec.cleaning.filters, patterns)
     frame.say(f"  {sum(file.rows for file in loaded.values())} rows read, looking for leaks")
-    prepared = assemble(loaded, questions, _settings(spec))
+    prepared = assemble(loaded, questions, _settings(spec, rules))
     _refuse(prepared.findings)
     _write(prepared)
 
@@ -95,9 +99,12 @@ def _suite_files(spec: Spec) -> list[DataFile]:
     ]
 
 
-def _settings(spec: Spec) -> Settings:
+def _settings(spec: Spec, rules: RowRules) -> Settings:
     return Settings(
+        rules=rules,
         deduplicate=spec.cleaning.deduplicate == "exact",
+        near_duplicates=spec.cleaning.near_duplicates,
+        balance=spec.cleaning.balance,
         weights={source.name: source.weight for source in spec.data.sources},
         max_rows={
             source.name: smaller(source.max_rows, spec.data.max_rows)
@@ -110,6 +117,8 @@ def _settings(spec: Spec) -> Settings:
         },
         held_out_rows={"eval": spec.data.eval.max_rows, "test": spec.data.test.max_rows},
         leakage_ngram=spec.cleaning.leakage_ngram,
+        leakage_near=spec.cleaning.leakage_near,
+        leakage_groups=spec.cleaning.leakage_groups,
         leakage_max_share=spec.cleaning.leakage_max_share,
     )
 
@@ -138,7 +147,8 @@ def _write(prepared: Prepared) -> None:
     facts["dropped"] = len(prepared.ledger)
     facts["replay share"] = prepared.report["replay"]["share"]
     for name, leak in prepared.report["leakage"].items():
-        facts[f"leaked from {name}"] = f"{leak['exact'] + leak['ngram']} of {leak['items']}"
+        leaked = leak["exact"] + leak["ngram"] + leak["near"]
+        facts[f"leaked from {name}"] = f"{leaked} of {leak['items']}"
     frame.closing_table("prepare: done", facts)
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from hashtune import frame, writers
 from hashtune.chat.examples import Tokenized, fit, tokenize_conversation
+from hashtune.chat.pinned import load_template
 from hashtune.chat.stops import StopSet, stop_sequences
 from hashtune.chat.summary import summarise
-from hashtune.chat.template import load_template
 from hashtune.errors import Finding, InputError
 from hashtune.records import Conversation, Dropped, Example, example_schema
 from hashtune.store.loader import generation_eos_ids, load_tokenizer

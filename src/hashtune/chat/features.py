@@ -1,0 +1,31 @@
+"""What a template can tell apart in a conversation: roles, fields, and the texts it looks for."""
+
+from collections.abc import Sequence
+
+from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS
+from hashtune.chat.reasoning import PAIRS
+from hashtune.chat.template import Template
+from hashtune.records import Message
+
+Feature = tuple[str, tuple[str, ...], bool, tuple[str, ...]]
+Key = tuple[Feature, ...]
+FIELDS = ("content", "tool_calls", "name", "tool_call_id", *REASONING_FIELDS)
+
+
+def turn_keys(template: Template, messages: Sequence[Message], turns: Sequence[int]) -> list[Key]:
+    """The features around each turn: of its own message, of the one before and of the one after."""
+    searched = sorted({*template.searched_texts, *(tag for pair in PAIRS for tag in pair)})
+    features = [_feature(message, searched) for message in messages]
+    return [tuple(features[max(0, turn - 1) : turn + 2]) for turn in turns]
+
+
+def _feature(message: Message, searched: Sequence[str]) -> Feature:
+    """Role, fields that hold something, blank edges of the content, and what it holds of the texts
+    that the template searches contents for."""
+    content = str(message.get("content") or "")
+    fields = tuple(field for field in FIELDS if message.get(field))
+    texts = content
+    if message["role"] == ASSISTANT:
+        texts += "\0".join(str(message.get(field) or "") for field in REASONING_FIELDS)
+    held = tuple(text for text in searched if text in texts)
+    return message["role"], fields, content != content.strip(), held

@@ -1,0 +1,79 @@
+"""The pinned chat template of a spec: the base's own, or a file in Git, with its sha256."""
+
+from pathlib import Path
+from typing import Any
+
+from hashtune.chat.template import Template
+from hashtune.errors import Finding, InputError
+from hashtune.spec.schema import TokenizerSpec
+from hashtune.writers import sha256_bytes
+
+RESERVED = frozenset(
+    {
+        "conversation",
+        "messages",
+        "chat_template",
+        "add_generation_prompt",
+        "tokenize",
+        "continue_final_message",
+        "sanitize_control_tokens",
+        "padding",
+        "truncation",
+        "max_length",
+        "return_tensors",
+        "return_dict",
+        "return_assistant_tokens_mask",
+        "tokenizer_kwargs",
+        "date_string",
+        "strftime_now",
+    }
+)
+
+
+def load_template(tokenizer: Any, settings: TokenizerSpec, *, root: Path) -> Template:
+    """The pinned template: the base's own ("base") or a file below `root`.
+
+    Raises:
+        InputError: it is absent, its sha256 is not the pinned one, its arguments are reserved, or
+            it cannot render a user message.
+    """
+    text = _source(tokenizer, settings.chat_template, root)
+    found: list[Finding] = []
+    actual = sha256_bytes(text.encode("utf-8"))
+    if actual != settings.sha256:
+        message = f"the template has sha256 {actual}, pinned is {settings.sha256}"
+        fix = f"set tokenizer.sha256 to {actual} if you want this template"
+        found.append(Finding("template-hash", message, field="tokenizer.sha256", fix=fix))
+    for key in sorted(RESERVED & set(settings.template_kwargs)):
+        where = f"tokenizer.template_kwargs.{key}"
+        fix = "set tokenizer.date" if key in ("date_string", "strftime_now") else "remove it"
+        found.append(Finding("template-kwargs", "is set by hashtune itself", field=where, fix=fix))
+    if found:
+        raise InputError(found)
+    stored = settings.mismatch == "as_stored"
+    template = Template(tokenizer, text, dict(settings.template_kwargs), settings.date, stored)
+    template.render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
+    return template
+
+
+def _source(tokenizer: Any, name: str, root: Path) -> str:
+    field = "tokenizer.chat_template"
+    if name == "base":
+        text = tokenizer.chat_template
+        if isinstance(text, dict):
+            text = text.get("default")
+        if not text:
+            fix = "pin a template file in Git"
+            raise InputError(
+                Finding("no-template", "the base has no chat template", field=field, fix=fix)
+            )
+        return str(text)
+    path = root / name
+    if Path(name).is_absolute() or not path.resolve().is_relative_to(root.resolve()):
+        raise InputError(Finding("template-path", f"{name!r} leaves the project", field=field))
+    if not path.is_file():
+        raise InputError(Finding("no-template", f"{name!r} is missing", field=field))
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(Finding("not-utf8", str(error), file=name, field=field)) from error

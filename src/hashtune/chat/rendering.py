@@ -1,0 +1,61 @@
+"""Jinja as transformers sets it up, without transformers' work per call.
+
+transformers copies and checks every message for each render, and Jinja its globals; both cost more
+than the render itself.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jinja2 import nodes
+from transformers.utils import chat_template_utils
+
+from hashtune.records import Message
+
+SEARCHES = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "find", "rfind"}
+SEARCHES |= {"index", "rindex", "count", "replace", "strip", "lstrip", "rstrip", "removeprefix"}
+SEARCHES |= {"removesuffix"}
+
+
+def renderer(
+    text: str, special_tokens: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> Callable[[list[Message], bool], str]:
+    """A function from messages (normal form) and add_generation_prompt to text.
+
+    It gives what `apply_chat_template` gives for this template, these special tokens and arguments.
+    """
+    compiled = chat_template_utils._compile_jinja_template(text)
+    environment = compiled.environment
+    fixed = {**compiled.globals, "tools": None, "documents": None, **special_tokens}
+    fixed |= chat_template_utils._plain_template_data(dict(arguments))
+
+    def render(messages: list[Message], add_generation_prompt: bool) -> str:
+        aliased = chat_template_utils._alias_reasoning_fields(messages)
+        names = {"messages": aliased, "add_generation_prompt": add_generation_prompt}
+        context = environment.context_class(
+            environment, {**fixed, **names}, compiled.name, compiled.blocks
+        )
+        return "".join(compiled.root_render_func(context))
+
+    return render
+
+
+def searched_texts(text: str) -> frozenset[str]:
+    """The constants that a template looks for in texts: `in`, and arguments of split and the like.
+
+    A constant that is `in` a list of constants counts too; too many are no harm.
+    """
+    parsed = chat_template_utils._compile_jinja_template(text).environment.parse(text)
+    found = [
+        compare.expr
+        for compare in parsed.find_all(nodes.Compare)
+        if any(operand.op in ("in", "notin") for operand in compare.ops)
+    ]
+    for call in parsed.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Getattr) and call.node.attr in SEARCHES:
+            found += call.args
+    for applied in parsed.find_all(nodes.Filter):
+        if applied.name in SEARCHES:
+            found += applied.args
+    constants = (node.value for node in found if isinstance(node, nodes.Const))
+    return frozenset(value for value in constants if isinstance(value, str) and value.strip())

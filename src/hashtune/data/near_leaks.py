@@ -1,0 +1,76 @@
+"""The third kind of leak: a held-out text that is nearly a train text, though no long run of words
+is the same (a word changed here and there)."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from hashtune.data.leakage import Item, Leak, LeakReport
+from hashtune.data.near_duplicates import REMEMBERED, Shingles, buckets, jaccard, places, shingles
+
+
+class _Text(NamedTuple):
+    set_name: str
+    number: int
+    text: str
+
+
+def add_near_leaks(
+    reports: Mapping[str, LeakReport],
+    train: Sequence[Item],
+    held_out: Mapping[str, Sequence[Item]],
+    *,
+    threshold: float,
+    n: int,
+) -> None:
+    """Add to the reports every item that has a text alike to a train text and does not leak by
+    exact match or words already; each with the first such train row."""
+    known = {
+        (name, leak.file, leak.line) for name, report in reports.items() for leak in report.examples
+    }
+    texts = [
+        _Text(name, number, text)
+        for name, items in held_out.items()
+        for number, item in enumerate(items)
+        if (name, item.file, item.line) not in known
+        for text in item.texts
+    ]
+    for (name, number), (row, similarity) in _nearest(train, texts, threshold, n).items():
+        item, source = held_out[name][number], train[row]
+        reports[name].near += 1
+        shared = f"Jaccard {similarity:.4g}"
+        leak = Leak(item.file, item.line, source.file, source.line, "near", shared)
+        reports[name].examples.append(leak)
+    for name, report in reports.items():
+        order = {(item.file, item.line): number for number, item in enumerate(held_out[name])}
+        report.examples.sort(key=lambda leak: order[leak.file, leak.line])
+
+
+def _nearest(
+    train: Sequence[Item], texts: Sequence[_Text], threshold: float, n: int
+) -> dict[tuple[str, int], tuple[int, float]]:
+    """Held-out item -> the first train row that is alike to one of its texts, and how much."""
+    rows = [(number, text) for number, item in enumerate(train) for text in item.texts]
+    everything = [of.text for of in texts] + [text for _, text in rows]
+
+    @lru_cache(maxsize=REMEMBERED)
+    def of(number: int) -> Shingles:
+        return shingles(everything[number], n)
+
+    numbers = buckets((shingles(text, n) for text in everything), len(everything), threshold)
+    held: dict[tuple[int, int], list[int]] = defaultdict(list)
+    found: dict[tuple[str, int], tuple[int, float]] = {}
+    for place, mine in places(numbers):
+        if place < len(texts):
+            for bucket in mine:
+                held[bucket].append(place)
+            continue
+        for other in sorted({other for bucket in mine for other in held[bucket]}):
+            owner = texts[other][:2]
+            if owner in found:
+                continue
+            similarity = jaccard(of(place), of(other))
+            if similarity >= threshold:
+                found[owner] = (rows[place - len(texts)][0], similarity)
+    return found

@@ -1,0 +1,66 @@
+"""A class has at most so many rows; replay and rows without a class are not counted."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashtune.data.balance import balance, class_of
+from hashtune.records import Conversation
+from hashtune.spec.schema import Balance
+
+BY_INTENT = Balance(by="answer.intent", max_rows=2)
+
+
+def row(line, answer, *, source="s", group=None):
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": answer}]
+    return Conversation(f"c{line}", source, messages, line, group)
+
+
+def test_rows_beyond_the_cap_go_to_the_ledger():
+    rows = [row(line, '{"intent": "bug"}') for line in range(5)]
+    rows += [row(9, '{"intent": "login"}'), row(10, "no JSON"), row(11, '{"x": 1}'), row(12, "[1]")]
+    rows += [row(20 + i, '{"intent": "bug"}', source="replay") for i in range(4)]
+    result = balance(rows, BY_INTENT)
+    assert [c for c in rows if c in result.rows] == result.rows  # order kept
+    assert len(result.rows) == len(rows) - 3
+    assert {(d.reason, d.detail, d.source) for d in result.dropped} == {
+        ("balance", "answer.intent=bug", "s")
+    }
+    assert result.classes == {"bug": [5, 2], "login": [1, 1]}
+    assert result.findings == []
+
+
+def test_classes_of_any_json_value_and_of_groups():
+    assert class_of(row(1, '{"a": {"c": 1, "b": null}}'), "answer.a") == '{"b":null,"c":1}'
+    assert class_of(row(1, '{"a": true}'), "answer.a") == "true"
+    assert class_of(row(1, '{"a": NaN}'), "answer.a") == "nan"
+    assert class_of(row(1, "x", group="g"), "group") == "g"
+    assert class_of(row(1, "x"), "group") is None
+
+
+def test_a_field_that_no_row_has_is_a_finding():
+    """Planted: a misspelt field would switch the cap off silently."""
+    [finding] = balance(
+        [row(1, '{"intent": "bug"}')], Balance(by="answer.Intent", max_rows=1)
+    ).findings
+    assert (finding.message, finding.field) == ("no row has answer.Intent", "cleaning.balance.by")
+
+
+def test_half_a_setting_is_a_finding_and_none_is_off():
+    rows = [row(1, "x"), row(2, "x")]
+    for half in (Balance(by="group", max_rows=None), Balance(by=None, max_rows=1)):
+        assert [finding.rule for finding in balance(rows, half).findings] == ["balance"]
+    assert balance(rows, Balance(by=None, max_rows=None)).rows == rows
+
+
+LABELS = st.lists(st.sampled_from("ab"), max_size=30)
+
+
+@given(labels=LABELS, cap=st.integers(1, 10))
+def test_a_larger_cap_only_adds_rows(labels, cap):
+    rows = [row(line, f'{{"intent": "{label}"}}') for line, label in enumerate(labels)]
+    small, large = (
+        balance(rows, Balance(by="answer.intent", max_rows=cap + more)) for more in (0, 1)
+    )
+    assert {c.id for c in small.rows} <= {c.id for c in large.rows}
+    assert len(small.rows) == sum(min(cap, labels.count(label)) for label in "ab")
+    assert len(small.rows) + len(small.dropped) == len(rows)

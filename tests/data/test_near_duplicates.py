@@ -1,0 +1,148 @@
+"""Alike rows are found and the first one stays; nothing below the threshold is dropped."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashtune.data.near_duplicates import (
+    MISS,
+    PERMUTATIONS,
+    band_width,
+    conversation_shingles,
+    drop_near_duplicates,
+    first_alike,
+    jaccard,
+    shingles,
+    signature,
+)
+from hashtune.records import Conversation, Dropped
+
+
+def talk(user, answer="a", *, system=None, line=1, **extra):
+    frame = [] if system is None else [{"role": "system", "content": system}]
+    messages = [
+        *frame,
+        {"role": "user", "content": user},
+        {"role": "assistant", "content": answer, **extra},
+    ]
+    return Conversation(f"c{line}", "s", messages, line)
+
+
+def test_shingles_are_runs_of_normalised_words_and_signs():
+    assert shingles("What IS  2+2?", 3) == {"what is 2", "is 2 +", "2 + 2", "+ 2 ?"}
+    assert shingles("short", 3) == {"short"}
+    assert shingles("天気は", 2) == {"天 気", "気 は"}
+    assert shingles(" \n", 3) == frozenset()
+    assert jaccard(shingles("2+2", 1), shingles("2-2", 1)) == 1 / 3
+    assert jaccard(frozenset(), frozenset()) == 0.0
+
+
+def test_a_band_misses_less_than_declared():
+    assert [band_width(t) for t in (0.1, 0.5, 0.8, 0.9, 1.0)] == [1, 2, 5, 8, 128]
+    for threshold in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95):
+        width = band_width(threshold)
+        assert (1 - threshold**width) ** (PERMUTATIONS // width) < MISS
+
+
+def test_signatures_estimate_the_similarity():
+    one, other = (frozenset(map(str, range(k, k + 6000))) for k in (0, 2000))
+    assert jaccard(one, other) == 0.5
+    agree = (signature(one) == signature(other)).sum()
+    assert abs(agree - 64) < 20  # 128 draws of 1/2: standard deviation 5.7
+    assert signature(one).tolist()[:2] == signature(frozenset(sorted(one))).tolist()[:2]
+
+
+WORDS = "one two three four five six seven eight nine ten"
+
+
+def test_the_first_of_alike_rows_stays_and_the_ledger_names_it():
+    rows = [
+        talk(WORDS, line=1),
+        talk("something else entirely", line=2),
+        talk(f"{WORDS} eleven", line=3),  # of 10 shingles 9 are shared: 8 of the text, 1 answer
+    ]
+    kept, dropped = drop_near_duplicates(rows, threshold=0.9, n=3)
+    assert kept == rows[:2]
+    assert dropped == [Dropped("c3", "s", 3, "near_duplicate", "near s:1, Jaccard 0.9")]
+    assert drop_near_duplicates(rows, threshold=0.91, n=3) == (rows, [])
+
+
+def test_the_system_message_counts_as_frame_not_as_text():
+    frame = " ".join(f"rule{i}" for i in range(200))
+    rows = [
+        talk("cancel my order", "yes", system=frame, line=1),
+        talk("where is my parcel", "no", system=frame, line=2),
+        talk("cancel my order", "yes", system="pirate", line=3),
+        talk("cancel my order!", "yes", system=frame, line=4),
+    ]
+    kept, dropped = drop_near_duplicates(rows, threshold=0.5, n=2)
+    assert [row.line for row in kept] == [1, 2, 3]
+    assert [row.detail for row in dropped] == ["near s:1, Jaccard 0.75"]
+
+
+def test_other_fields_of_a_message_count():
+    calls = [{"function": {"name": "f", "arguments": {"city": city}}} for city in ("Oslo", "Rome")]
+    rows = [
+        Conversation("x", "s", [{"role": "assistant", "content": None, "tool_calls": [call]}], line)
+        for line, call in enumerate(calls, start=1)
+    ]
+    one, other = (conversation_shingles(row, 1) for row in rows)
+    assert 0 < jaccard(one, other) < 1
+    assert len(one - other) == 1
+
+
+SOUPS = st.lists(
+    st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8).map(" ".join), max_size=25
+)
+
+
+@given(texts=SOUPS, threshold=st.sampled_from([0.3, 0.5, 0.8, 1.0]))
+def test_what_is_dropped_is_alike_to_an_earlier_row_that_stays(texts, threshold):
+    rows = [talk(text, line=line) for line, text in enumerate(texts, start=1)]
+    kept, dropped = drop_near_duplicates(rows, threshold=threshold, n=1)
+    assert sorted([row.line for row in kept] + [row.line for row in dropped]) == [
+        row.line for row in rows
+    ]
+    staying = {row.line: conversation_shingles(row, 1) for row in kept}
+    for gone in dropped:
+        number = int(gone.detail.split(":")[1].split(",")[0])
+        assert number < gone.line
+        shared = jaccard(staying[number], conversation_shingles(rows[gone.line - 1], 1))
+        assert shared >= threshold
+
+
+def exhaustive(sets, threshold):
+    """Compare every row with every earlier row that stays."""
+    alike: dict[int, int] = {}
+    for row, of in enumerate(sets):
+        earlier = (o for o in range(row) if o not in alike and jaccard(of, sets[o]) >= threshold)
+        for other in itertools.islice(earlier, 1):
+            alike[row] = other
+    return alike
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.8])
+def test_finds_what_comparing_all_pairs_finds(threshold):
+    """600 random sets of many similarities; at MISS 1e-3 the fixed hashes miss none here."""
+    draw = random.Random(7)
+    sets = []
+    for _ in range(60):
+        base = [str(draw.random()) for _ in range(40)]
+        for _ in range(10):
+            changed = draw.randrange(16)
+            sets.append(frozenset(base[changed:] + [str(draw.random()) for _ in range(changed)]))
+    draw.shuffle(sets)
+    expected = exhaustive(sets, threshold)
+    assert 100 < len(expected) < 600
+    found = first_alike(lambda row: sets[row], len(sets), threshold)
+    assert {row: other for row, (other, _) in found.items()} == expected
+
+
+def test_rows_that_share_all_but_too_little_stay():
+    """Planted: a threshold met by MinHash only would drop them."""
+    rows = [talk(f"{WORDS} {i}", line=i) for i in range(1, 40)]
+    kept, dropped = drop_near_duplicates(rows, threshold=0.95, n=1)
+    assert (kept, dropped) == (rows, [])
