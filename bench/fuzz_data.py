@@ -59,7 +59,16 @@ def alarm(seconds: float) -> Iterator[None]:
 def check(case: Case, folder: Path) -> list[str]:
     """What came out otherwise than stated; empty when all is right."""
     (folder / "data.bin").write_bytes(case.data)
-    file = DataFile("fuzz", "data.bin", None, case.schema, "data", pinned=False, format=case.format)
+    file = DataFile(
+        "fuzz",
+        "data.bin",
+        None,
+        case.schema,
+        "data",
+        pinned=False,
+        format=case.format,
+        fields=case.fields,
+    )
     wrong = []
     for action in ("error", "drop"):
         with alarm(SECONDS):

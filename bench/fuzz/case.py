@@ -17,6 +17,7 @@ class Case:
     format: str
     schema: str
     data: bytes = b""
+    fields: dict[str, str] = field(default_factory=dict)
     kept: dict[int, Messages] = field(default_factory=dict)
     bad: dict[int, str] = field(default_factory=dict)
     damaged: list[tuple[str, int]] = field(default_factory=list)

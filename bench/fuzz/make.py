@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from fuzz.case import Case
-from fuzz.tables import parquet, table
+from fuzz.tables import parquet, parquet_messages, table
 from fuzz.text import array, jsonl, long_line
 
 
@@ -15,7 +15,9 @@ def case_of(seed: int, number: int) -> Case:
 
 def _make(random: Random) -> Case:
     """A random file; the seed of `random` alone decides which."""
-    makers: list[Callable[[Random], Case]] = [jsonl] * 5 + [array] * 2 + [table] * 2 + [parquet]
+    makers: list[Callable[[Random], Case]] = (
+        [jsonl] * 5 + [array] * 2 + [table] * 2 + [parquet, parquet_messages]
+    )
     if random.random() < 0.001:
         return long_line(random)
     return random.choice(makers)(random)

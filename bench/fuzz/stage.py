@@ -61,6 +61,7 @@ def _params(case: Case, action: str) -> dict[str, Any]:
         "sha256": writers.sha256_bytes(case.data),
         "format": case.format,
         "schema": case.schema,
+        "fields": case.fields,
     }
     params["data"]["sources"] = [{**params["data"]["sources"][0], **source}]
     params["data"]["replay"] |= {"uri": None, "sha256": None, "share": 0.0}

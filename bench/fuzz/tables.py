@@ -19,8 +19,11 @@ def table(random: Random) -> Case:
     out = io.StringIO()
     end = random.choice(("\n", "\r\n"))
     mark = "," if kind == "csv" else "\t"
-    writer = csv.writer(out, delimiter=mark, lineterminator=end, quoting=csv.QUOTE_ALL)
-    writer.writerow(["output", "instruction", "extra"])
+    quoting = random.choice((csv.QUOTE_ALL, csv.QUOTE_MINIMAL))
+    writer = csv.writer(out, delimiter=mark, lineterminator=end, quoting=quoting)
+    case.fields = random.choice(({}, {"output": "output of it", "instruction": "Frage"}))
+    answers = case.fields.get("output", "output")
+    writer.writerow([answers, case.fields.get("instruction", "instruction"), "extra"])
     line = 2
     for _ in range(random.randint(1, 6)):
         line = _table_row(random, case, out, writer, line)
@@ -36,10 +39,10 @@ def table(random: Random) -> Case:
         case.data = out.getvalue().encode("utf-16")
         case.only(f"not-{kind}", 1)
     elif choice == "header":
-        case.data = header.replace(b"output", b"Output") + b"\n" + body
+        case.data = header.replace(b"output", b"Output", 1) + b"\n" + body
         case.only("missing-column", 1)
     elif choice == "twice":
-        case.data = header.replace(b"extra", b"output") + b"\n" + body
+        case.data = header.replace(b"extra", answers.encode()) + b"\n" + body
         case.only("columns", 1)
     elif choice == "delimiter":
         case.data = b"output;instruction\n" + body
@@ -50,6 +53,8 @@ def table(random: Random) -> Case:
     elif choice == "byte":
         case.data += f'"a"{mark}"b"{mark}"c'.encode() + b'\xff"\n'
         case.damaged.append(("not-utf8", line))
+    if not (case.kept or case.bad or case.damaged):
+        case.only("no-rows", 0)
     return case
 
 
@@ -57,8 +62,15 @@ def _table_row(random: Random, case: Case, out: io.StringIO, writer: Any, line: 
     """Write one record; give the line of the next."""
     before = out.tell()
     answer, question = random.choice(TEXTS) + "1", random.choice(TEXTS) + "2"
+    if answer.startswith("\ufeff"):  # without quotes a line that starts so looks joined on
+        answer = f" {answer}"
     choice = random.random()
-    if choice < 0.7:
+    if choice < 0.05:
+        writer.writerow([])  # a blank line
+    elif choice < 0.1:
+        out.write("a\rb\n")
+        case.damaged.append(("csv", line))
+    elif choice < 0.7:
         writer.writerow([answer, question, random.choice(("", "x"))])
         case.kept[line] = [
             {"role": "user", "content": question},
@@ -111,6 +123,41 @@ def parquet(random: Random) -> Case:
         pq.write_table(pa.table({**columns, "output": times}), sink)
         case.data = sink.getvalue().to_pybytes()
         case.only("column-type", 0)
+    return case
+
+
+MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+
+
+def parquet_messages(random: Random) -> Case:
+    """Parquet of messages; an absent field and null are one there."""
+    case = Case("parquet-messages", "parquet", "messages")
+    rows: list[Any] = []
+    for line in range(1, random.randint(2, 7)):
+        user = {"role": "user", "content": random.choice(TEXTS) + "1"}
+        answer = {"role": "assistant", "content": random.choice(TEXTS) + "2"}
+        rule, row = random.choice(
+            (
+                *[("", [user, answer])] * 4,
+                ("null", [user, {**answer, "content": None}]),
+                ("missing", [{**user, "role": None}, answer]),
+                ("blank", [{**user, "content": "\u200b"}, answer]),
+                ("unknown-role", [{**user, "role": "human"}, answer]),
+                ("last-not-assistant", [user, answer, user]),
+                ("empty", []),
+                ("null", None),
+                ("wrong-type", [user, None]),
+            )
+        )
+        rows.append(row)
+        if rule:
+            case.bad[line] = rule
+        else:
+            case.kept[line] = row
+    sink = pa.BufferOutputStream()
+    group = pa.array(range(len(rows)))
+    pq.write_table(pa.table({"group": group, "messages": pa.array(rows, MESSAGES)}), sink)
+    case.data = sink.getvalue().to_pybytes()
     return case
 
 
