@@ -5,10 +5,11 @@ Jaccard similarity. Sets that alike share at least one of their rarest elements 
 filter of set-similarity joins: Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant 2007),
 so only rows that meet there are compared, and then exactly.
 
-MinHash LSH was measured too. It misses pairs by chance, and rows that share a frame (a prompt
-template) meet in its bands whatever they say: 5,000 such rows took 170 s. Here no pair is missed,
-there is no seed, and what all rows share is no place to meet. Cost: linear in the words, apart
-from the comparisons; memory 8 bytes a word beside the rows.
+MinHash LSH misses pairs by chance, and rows that share a frame (a prompt template) meet in its
+bands whatever they say: at a threshold of 0.8 (25 bands of 5) it compares 95 % of the pairs of
+similarity 0.65. Here no pair is missed, there is no seed, and what all rows share is no place to
+meet. Cost: linear in the words, apart from the comparisons (40,000 rows of 120 words: 7 s of one
+core); memory about 8 bytes a word beside the rows, and as much again while counting.
 """
 
 import hashlib
