@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashtune.data.assemble import Settings, assemble
@@ -280,6 +280,7 @@ def test_a_group_in_train_and_test_is_refused_or_reported():
     assert reported.report["groups"] == {"train_eval": 0, "train_test": 1, "eval_test": 0}
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(
     texts=st.lists(st.text("abc ", max_size=6).map("{}a".format), max_size=15, unique=True),
     more=st.lists(st.text("abc ", max_size=6).map("{}a".format), max_size=15),
@@ -336,6 +337,7 @@ ROWS = st.lists(
 )
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(rows=ROWS, settings=SETTINGS)
 def test_rows_in_are_rows_kept_plus_rows_dropped(rows, settings):
     texts, groups = [text for text, _ in rows], [group for _, group in rows]

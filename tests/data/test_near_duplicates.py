@@ -2,7 +2,7 @@
 
 import time
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashtune.data.near_duplicates import (
@@ -89,6 +89,7 @@ SOUPS = st.lists(
 )
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(texts=SOUPS, threshold=st.sampled_from([0.3, 0.5, 0.8, 1.0]))
 def test_what_is_dropped_is_alike_to_an_earlier_row_that_stays(texts, threshold):
     rows = [talk(text, line=line) for line, text in enumerate(texts, start=1)]
@@ -118,6 +119,7 @@ SETS = st.lists(st.frozensets(st.sampled_from("abcdefghijklmnop"), max_size=12),
 THRESHOLDS = st.floats(0.0, 1.0, exclude_min=True) | st.sampled_from([k / 12 for k in range(1, 13)])
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(sets=SETS, threshold=THRESHOLDS)
 def test_finds_exactly_what_comparing_all_pairs_finds(sets, threshold):
     found = first_alike(lambda row: sets[row], len(sets), threshold)
