@@ -1,10 +1,13 @@
 """The whole assembly on small files: every row is kept or in the ledger, leaks are refused."""
 
-from hypothesis import given
+import re
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashtune.data.assemble import Settings, assemble
 from hashtune.data.leakage import Item
+from hashtune.data.patterns import Pattern
 from hashtune.data.row_rules import RowRules
 from hashtune.data.schemas import parse_rows
 from hashtune.data.sources import DataFile, Loaded
@@ -13,11 +16,16 @@ from hashtune.spec.schema import Balance, Filters, NearDuplicates, Normalise
 
 NO_LIMITS = Filters(**dict.fromkeys(Filters.model_fields))
 AS_WRITTEN = Normalise(newlines="none", unicode="none", whitespace="none")
-OFF = NearDuplicates(threshold=None, shingle=3)
+
+
+def near(threshold) -> NearDuplicates:
+    return NearDuplicates(threshold=threshold, shingle=3)
+
+
 PLAIN = Settings(
     rules=RowRules(AS_WRITTEN, NO_LIMITS, []),
     deduplicate=True,
-    near_duplicates=OFF,
+    near_duplicates=near(None),
     balance=Balance(by=None, max_rows=None),
     weights={"a": 1.0},
     max_rows={"a": None},
@@ -25,7 +33,7 @@ PLAIN = Settings(
     fractions={"eval": None, "test": None},
     held_out_rows={"eval": None, "test": None},
     leakage_ngram=4,
-    leakage_near=OFF,
+    leakage_near=near(None),
     leakage_groups="error",
     leakage_max_share=0.0,
 )
@@ -171,30 +179,180 @@ def test_held_out_limit_goes_to_the_ledger():
     assert prepared.report["splits"]["eval"] == 2
 
 
+def rules(patterns=(), normalise=AS_WRITTEN, **limits) -> RowRules:
+    return RowRules(normalise, NO_LIMITS.model_copy(update=limits), patterns)
+
+
+def train_lines(prepared) -> list[int]:
+    return sorted(row.line for row in prepared.splits["train"])
+
+
+def test_near_duplicates_of_an_earlier_row_are_dropped():
+    texts = [
+        "a b c d e f g h",
+        "i j k",
+        "a b c d e f g x",
+    ]  # 6 runs of 3; 5 shared; 1 of the answer
+    given_files = files(a=texts, eval=["e"], test=["t"])
+    prepared = assemble(given_files, {}, changed(near_duplicates=near(0.7)))
+    assert train_lines(prepared) == [1, 2]
+    [dropped] = prepared.ledger
+    assert (dropped.line, dropped.reason) == (3, "near_duplicate")
+    assert dropped.detail == "near a:1, Jaccard 0.75"
+    assert train_lines(assemble(given_files, {}, changed(near_duplicates=near(0.8)))) == [1, 2, 3]
+
+
+def test_texts_get_their_declared_form_before_ids_and_duplicates():
+    trim = Normalise(newlines="none", unicode="none", whitespace="trim")
+    given_files = files(a=[" one ", "two"], replay=[" r "], eval=["e "], test=["t"])
+    settings = changed(rules=rules(normalise=trim), replay_share=0.3)
+    prepared = assemble(given_files, {}, settings)
+    texts = {row.messages[0]["content"] for rows in prepared.splits.values() for row in rows}
+    assert texts == {"one", "two", " r ", "e", "t"}
+    assert prepared.report["cleaning"]["normalised"] == {
+        "a": {"whitespace": 1},
+        "eval": {"whitespace": 1},
+    }
+    plain = assemble(files(a=["one", "two"], eval=["e"], test=["t"]), {}, PLAIN)
+    ids = [row.id for row in prepared.splits["train"] if row.source == "a"]
+    assert sorted(ids) == sorted(row.id for row in plain.splits["train"])
+
+
+def test_limits_and_patterns_hold_for_training_rows_only():
+    secret = Pattern("list.secret", re.compile("secret"), None, "drop")
+    texts = ["one", "my secret", "a longer text"]
+    given_files = files(a=texts, replay=["secret", "other"], eval=["secret too"], test=["t"])
+    settings = changed(rules=rules([secret], max_chars=9), replay_share=0.5)
+    prepared = assemble(given_files, {}, settings)
+    assert prepared.findings == []
+    assert [(row.source, row.line, row.reason, row.detail) for row in prepared.ledger] == [
+        ("a", 2, "pattern", "list.secret in messages[0].content"),
+        ("a", 3, "max_chars", "14 is above 9"),
+        ("replay", 1, "pattern", "list.secret in messages[0].content"),
+    ]
+    assert prepared.report["cleaning"]["patterns"] == {
+        "a": {"list.secret": 1},
+        "replay": {"list.secret": 1},
+    }
+    assert prepared.report["splits"] == {"train": 2, "eval": 1, "test": 1}
+
+
+def test_a_pattern_of_an_error_list_refuses_the_run():
+    secret = Pattern("list.secret", re.compile("secret"), None, "error")
+    given_files = files(a=["one", "my secret"], eval=["e"], test=["t"])
+    [finding] = assemble(given_files, {}, changed(rules=rules([secret]))).findings
+    assert (finding.rule, finding.file, finding.line) == ("pattern-found", "data/a.jsonl", 2)
+
+
+def test_classes_are_capped_in_train():
+    given_files = {
+        "a": loaded("a", ["one", "two", "three"], groups=["x", "x", "y"]),
+        **files(eval=["e"], test=["t"]),
+    }
+    prepared = assemble(given_files, {}, changed(balance=Balance(by="group", max_rows=1)))
+    assert sorted(row.group for row in prepared.splits["train"]) == ["x", "y"]
+    assert [(row.reason, row.detail) for row in prepared.ledger] == [("balance", "group=x")]
+    assert prepared.report["cleaning"]["classes"] == {"x": [2, 1], "y": [1, 1]}
+
+
+def test_a_planted_near_leak_is_refused_when_asked():
+    given_files = files(a=["a b c d e f g h"], eval=["a b c x d e f g h"], test=["t"])
+    assert assemble(given_files, {}, changed(leakage_ngram=6)).findings == []
+    asked = changed(leakage_ngram=6, leakage_near=near(0.4))
+    prepared = assemble(given_files, {}, asked)
+    assert [(finding.rule, finding.line) for finding in prepared.findings] == [
+        ("leakage", None),
+        ("leaked-item", 1),
+    ]
+    assert prepared.report["leakage"]["eval"]["near"] == 1
+
+
+def test_a_group_in_train_and_test_is_refused_or_reported():
+    given_files = {
+        "a": loaded("a", ["one", "two"], groups=["ann", None]),
+        "eval": loaded("eval", ["e"]),
+        "test": loaded("test", ["t"], groups=["ann"]),
+    }
+    refused = assemble(given_files, {}, PLAIN)
+    assert [finding.rule for finding in refused.findings] == ["group-leak", "group-leak"]
+    reported = assemble(given_files, {}, changed(leakage_groups="report"))
+    assert reported.findings == []
+    assert reported.report["groups"] == {"train_eval": 0, "train_test": 1, "eval_test": 0}
+
+
+@settings(deadline=None)  # a busy machine is no fault
+@given(
+    texts=st.lists(st.text("abc ", max_size=6).map("{}a".format), max_size=15, unique=True),
+    more=st.lists(st.text("abc ", max_size=6).map("{}a".format), max_size=15),
+    groups=st.lists(st.none() | st.sampled_from("xyz"), min_size=30, max_size=30),
+    threshold=st.none() | st.just(0.5),
+)
+def test_added_rows_never_move_an_old_one(texts, more, groups, threshold):
+    """Through duplicates, near-duplicates and split, with and without groups."""
+    settings = changed(fractions={"eval": 0.3, "test": 0.3}, near_duplicates=near(threshold))
+
+    def where(all_texts):
+        prepared = assemble({"a": loaded("a", all_texts, groups)}, {}, settings)
+        return {row.line: name for name, rows in prepared.splits.items() for row in rows}
+
+    before, after = where(texts), where([*texts, *more])
+    assert all(after[line] == name for line, name in before.items())
+
+
+HIT = Pattern("list.hit", re.compile("h"), None, "drop")
 SETTINGS = st.builds(
-    lambda deduplicate, weight, limit, fraction, share: changed(
-        deduplicate=deduplicate,
-        weights={"a": weight},
-        max_rows={"a": limit},
-        fractions={"eval": fraction, "test": None},
-        replay_share=share,
-        held_out_rows={"eval": 2, "test": 1},
+    lambda deduplicate, weight, limit, fraction, share, threshold, cap, patterns, limits, form: (
+        changed(
+            deduplicate=deduplicate,
+            weights={"a": weight},
+            max_rows={"a": limit},
+            fractions={"eval": fraction, "test": None},
+            replay_share=share,
+            held_out_rows={"eval": 2, "test": 1},
+            near_duplicates=near(threshold),
+            balance=Balance(by="group" if cap else None, max_rows=cap),
+            rules=rules(patterns, form, **limits),
+            leakage_near=near(threshold),
+        )
     ),
     st.booleans(),
     st.floats(0.1, 3.0),
     st.none() | st.integers(1, 10),
     st.floats(0.0, 0.4),
     st.floats(0.0, 0.9),
+    st.none() | st.floats(0.1, 1.0),
+    st.none() | st.integers(1, 3),
+    st.sampled_from([[], [HIT]]),
+    st.dictionaries(st.sampled_from(["min_chars", "max_chars"]), st.integers(1, 8)),
+    st.builds(
+        Normalise,
+        newlines=st.sampled_from(["none", "lf"]),
+        unicode=st.sampled_from(["none", "nfc", "nfkc"]),
+        whitespace=st.sampled_from(["none", "trim", "collapse"]),
+    ),
+)
+ROWS = st.lists(
+    st.tuples(st.text("abch \n", max_size=6).map("{}a".format), st.none() | st.sampled_from("xy")),
+    max_size=20,
 )
 
 
-@given(texts=st.lists(st.sampled_from("abcdefgh"), max_size=20), settings=SETTINGS)
-def test_rows_in_are_rows_kept_plus_rows_dropped(texts, settings):
-    given_files = files(a=texts, replay=["r", "R", "s"], test=["t", "t"])
+@settings(deadline=None)  # a busy machine is no fault
+@given(rows=ROWS, settings=SETTINGS)
+def test_rows_in_are_rows_kept_plus_rows_dropped(rows, settings):
+    texts, groups = [text for text, _ in rows], [group for _, group in rows]
+    given_files = {
+        "a": loaded("a", texts, groups),
+        **files(replay=["r", "R", "s"], test=["t", "t"]),
+    }
     prepared = assemble(given_files, {}, settings)
+    total = prepared.report["rows"]
+    assert total["in"] == total["kept"] + sum(total["dropped"].values())
     for name, figures in prepared.report["sources"].items():
         kept, dropped = sum(figures["kept"].values()), sum(figures["dropped"].values())
         assert figures["rows"] == kept + dropped, name
-    for rows in prepared.splits.values():
-        ids = [row.id for row in rows]
+    for split_rows in prepared.splits.values():
+        ids = [row.id for row in split_rows]
         assert len(ids) == len(set(ids))
+    places = [(row.source, row.line) for row in prepared.ledger]
+    assert len(places) == len(set(places))  # a row is dropped once

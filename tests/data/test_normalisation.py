@@ -1,7 +1,7 @@
 """Declared text forms: each rule alone, nothing without a rule, counted per rule."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashtune.data.messages import is_blank
@@ -51,6 +51,7 @@ ALL = st.builds(
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(" \n\r\t\u0301ﬁ"))
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(text=TEXTS, rule=ALL)
 def test_a_second_pass_changes_nothing_and_no_text_becomes_blank(text, rule):
     once, changed = change_text(text, rule)
@@ -59,6 +60,7 @@ def test_a_second_pass_changes_nothing_and_no_text_becomes_blank(text, rule):
     assert is_blank(once) == is_blank(text)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(text=TEXTS)
 def test_only_whitespace_goes_when_unicode_is_not_touched(text):
     once, _ = change_text(text, rules("lf", "none", "collapse"))

@@ -6,6 +6,7 @@ from hashtune.spec.composition import compose, parse
 from hashtune.spec.load import validate
 from hashtune.spec.pins import check_pins
 
+PII = "data/patterns/pii.jsonl"
 HASH = "0" * 64
 
 
@@ -57,6 +58,10 @@ def test_the_shipped_spec_is_pinned(project):
         ({"data.replay.uri": "https://x/d.jsonl"}, ("data.replay", "outside-root")),
         ({"regression.suites.0.uri": "s3://x/d"}, ("regression.suites[0]", "outside-root")),
         ({"regression.suites.1.sha256": HASH}, ("regression.suites[1].sha256", "pin-differs")),
+        (
+            {"cleaning.patterns": [{"name": "p", "uri": PII, "sha256": HASH, "action": "drop"}]},
+            ("cleaning.patterns[0].sha256", "pin-differs"),
+        ),
         ({"tokenizer.chat_template": "../x.jinja"}, ("tokenizer", "outside-root")),
         ({"quantization.type": "nf4"}, ("method.type", "contradiction")),
         ({"method.type": "qlora"}, ("method.type", "contradiction")),

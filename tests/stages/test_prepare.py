@@ -373,6 +373,59 @@ def test_a_policy_by_rule_reaches_the_ledger(params):
     assert (figures["rows"], figures["kept"]["train"], figures["dropped"]) == (4, 3, {"blank": 1})
 
 
+def test_every_cleaning_switch_works_from_the_spec_and_back(params):
+    run(params)
+    plain = outputs()
+    before = {key: value for key, value in params["cleaning"].items()}
+    secret = "nora@mail.example.org"
+    rows = [talk("a\u2028 1"), talk("a 2", meta=1), talk("A  2"), talk("a 3")]
+    rows += [talk(f"mail {secret}"), talk("too long " * 9), talk("x y z", group="g")]
+    rows += [talk("x y z w", group="g"), talk("x y z w v", group="g"), talk("v x 8", group="g")]
+    pin = params["data"]["sources"][0]["sha256"]
+    params["data"]["sources"][0]["sha256"] = write("data/a.jsonl", rows)
+    sha256 = write("data/list.jsonl", [{"name": "mail", "pattern": r"\w+@\w+"}])
+    params["cleaning"] |= {
+        "normalise": {"newlines": "lf", "unicode": "nfkc", "whitespace": "collapse"},
+        "filters": {**before["filters"], "max_chars": 40},
+        "patterns": [{"name": "pii", "uri": "data/list.jsonl", "sha256": sha256, "action": "drop"}],
+        "near_duplicates": {"threshold": 0.7, "shingle": 1},
+        "balance": {"by": "group", "max_rows": 1},
+        "leakage_near": {"threshold": 0.9, "shingle": 2},
+        "leakage_groups": "report",
+    }
+    run(params)
+    ledger = writers.read_jsonl(Path("build/prepare/ledger.jsonl"))
+    reasons = sorted((row["line"], row["reason"]) for row in ledger if row["source"] == "a")
+    assert [reason for reason in reasons if reason[1] != "balance"] == [
+        (3, "duplicate"),
+        (5, "pattern"),
+        (6, "max_chars"),
+        (8, "near_duplicate"),
+    ]
+    assert [reason for _, reason in reasons].count("balance") == 2
+    assert not any(secret.encode() in content for content in outputs().values())
+    report = writers.read_json(Path("reports/prepare.json"))
+    assert report["cleaning"]["normalised"] == {"a": {"whitespace": 3}}
+    assert report["rows"]["in"] == report["rows"]["kept"] + sum(report["rows"]["dropped"].values())
+    # and back: the same bytes as before
+    params["cleaning"] = before
+    write("data/a.jsonl", rows[:4])
+    params["data"]["sources"][0]["sha256"] = pin
+    run(params)
+    assert outputs() == plain
+
+
+def test_a_pattern_list_is_pinned_and_checked_with_all_other_files(params):
+    params["cleaning"]["patterns"] = [
+        {"name": "p", "uri": "data/list.jsonl", "sha256": "0" * 64, "action": "drop"}
+    ]
+    params["data"]["eval"]["sha256"] = None
+    assert refused(params) == [
+        "data/eval.jsonl: data.eval.sha256: has no sha256 [unpinned]",
+        "cleaning.patterns[0].uri: 'data/list.jsonl' does not exist [no-file]",
+    ]
+
+
 def test_runs_without_torch(params):
     writers.write_json(Path("params.yaml"), params)
     code = (

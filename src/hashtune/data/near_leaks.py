@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hashtune.data.leakage import Item, Leak, LeakReport
-from hashtune.data.near_duplicates import REMEMBERED, Shingles, buckets, jaccard, places, shingles
+from hashtune.data.near_duplicates import REMEMBERED, Shingles, jaccard, meeting_points, shingles
 
 
 class _Text(NamedTuple):
@@ -58,15 +58,15 @@ def _nearest(
     def of(number: int) -> Shingles:
         return shingles(everything[number], n)
 
-    numbers = buckets((shingles(text, n) for text in everything), len(everything), threshold)
-    held: dict[tuple[int, int], list[int]] = defaultdict(list)
+    held: dict[int, list[int]] = defaultdict(list)
     found: dict[tuple[str, int], tuple[int, float]] = {}
-    for place, mine in places(numbers):
+    sets = (shingles(text, n) for text in everything)
+    for place, points in enumerate(meeting_points(sets, threshold)):
         if place < len(texts):
-            for bucket in mine:
-                held[bucket].append(place)
+            for point in points:
+                held[point].append(place)
             continue
-        for other in sorted({other for bucket in mine for other in held[bucket]}):
+        for other in sorted({other for point in points for other in held.get(point, ())}):
             owner = texts[other][:2]
             if owner in found:
                 continue

@@ -13,7 +13,7 @@ from hashtune.spec.rows import Action, Format, Schema
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Similarity = Annotated[float, Field(ge=0.1, le=1.0)]  # below 0.1 MinHash would miss pairs
+Similarity = Annotated[float, Field(gt=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0.0)]
