@@ -14,7 +14,7 @@ LEVELS = (
     {"store", "lineage"},
     {"data", "chat", "packing"},
     {"spec"},
-    {"records", "writers", "errors"},
+    {"records", "writers", "errors", "processes"},
 )
 ALLOWED = {("writers", "errors"), ("records", "errors")}
 

@@ -1,7 +1,8 @@
 """What tokenize reports about one split: counts, lengths, and examples as the model sees them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from hashtune.records import IGNORE_INDEX, Dropped, Example
@@ -10,7 +11,25 @@ SAMPLES = 3
 SHOWN_TOKENS = 8
 
 
-def summarise(
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts of some conversations; those of chunks add up to those of the split.
+
+    `dropped` counts by reason, `lengths` all examples (kept and dropped) by their tokens.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    lengths: Counter[int] = field(default_factory=Counter)
+
+    def add(self, other: "Tally") -> None:
+        """Count another chunk in."""
+        self.counts.update(other.counts)
+        self.dropped.update(other.dropped)
+        self.lengths.update(other.lengths)
+
+
+def tally(
     kept: Sequence[Example],
     dropped: Sequence[Dropped],
     *,
@@ -18,9 +37,8 @@ def summarise(
     conversations: int,
     turns: int,
     altered: int,
-    tokenizer: Any,
-) -> dict[str, Any]:
-    """The report of a split; `every` holds kept and dropped examples, rows_in = kept + dropped.
+) -> Tally:
+    """Count a chunk; `every` holds kept and dropped examples.
 
     Args:
         kept: examples that fit.
@@ -29,29 +47,38 @@ def summarise(
         conversations: number of conversations read.
         turns: trained turns asked for (`turns_trained` are those that the examples hold).
         altered: conversations whose contents the template changed (blanks, shortened history).
-        tokenizer: decodes the samples.
     """
-    tokens, all_tokens = (sum(len(e.input_ids) for e in part) for part in (kept, every))
-    trained = sum(example.trained_tokens for example in kept)
-    return {
+    counts = {
         "conversations": conversations,
-        "rows_in": len(every),
         "kept": len(kept),
-        "dropped": dict(sorted(Counter(item.reason for item in dropped).items())),
         "turns": turns,
         "turns_trained": sum(_spans(example) for example in every),
-        "tokens": tokens,
-        "tokens_lost": all_tokens - tokens,
-        "trained_tokens": trained,
-        "trained_share": round(trained / tokens, 6) if tokens else 0.0,
+        "tokens": sum(len(example.input_ids) for example in kept),
+        "trained_tokens": sum(example.trained_tokens for example in kept),
         "straddling_rows": sum(example.straddling > 0 for example in kept),
         "altered_conversations": altered,
-        "lengths": lengths([len(example.input_ids) for example in every]),
-        "samples": [_sample(example, tokenizer) for example in kept[:SAMPLES]],
+    }
+    sizes = Counter(len(example.input_ids) for example in every)
+    return Tally(Counter(counts), Counter(item.reason for item in dropped), sizes)
+
+
+def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> dict[str, Any]:
+    """The report of a split: rows_in = kept + dropped; `tokenizer` decodes the samples."""
+    counts = {key: total.counts[key] for key in total.counts}
+    tokens, trained = total.counts["tokens"], total.counts["trained_tokens"]
+    all_tokens = sum(length * number for length, number in total.lengths.items())
+    return {
+        **counts,
+        "rows_in": total.lengths.total(),
+        "dropped": dict(sorted(total.dropped.items())),
+        "tokens_lost": all_tokens - tokens,
+        "trained_share": round(trained / tokens, 6) if tokens else 0.0,
+        "lengths": lengths(total.lengths.elements()),
+        "samples": [_sample(example, tokenizer) for example in samples],
     }
 
 
-def lengths(values: Sequence[int]) -> dict[str, int]:
+def lengths(values: Iterable[int]) -> dict[str, int]:
     """Nearest-rank percentiles and the largest length, in tokens; empty for no values."""
     ordered = sorted(values)
     if not ordered:
@@ -61,8 +88,8 @@ def lengths(values: Sequence[int]) -> dict[str, int]:
 
 
 def _spans(example: Example) -> int:
-    on = [label != IGNORE_INDEX for label in example.labels]
-    return sum(now and not before for before, now in zip([False, *on], on, strict=False))
+    trained = bytes(map(IGNORE_INDEX.__ne__, example.labels))
+    return (b"\0" + trained).count(b"\0\1")
 
 
 def _sample(example: Example, tokenizer: Any) -> dict[str, Any]:
