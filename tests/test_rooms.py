@@ -14,7 +14,7 @@ LEVELS = (
     {"store", "lineage"},
     {"data", "chat", "packing", "inspection"},
     {"spec"},
-    {"records", "writers", "errors"},
+    {"records", "writers", "errors", "processes"},
 )
 ALLOWED = {("writers", "errors"), ("records", "errors")}
 

@@ -48,7 +48,7 @@ class Example:
     @property
     def trained_tokens(self) -> int:
         """Number of labels that are not -100."""
-        return sum(label != IGNORE_INDEX for label in self.labels)
+        return len(self.labels) - self.labels.count(IGNORE_INDEX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK_BYTES = 1 << 20
+STREAM_ROWS = 4096  # a row group of stream_parquet
+PARQUET: dict[str, Any] = {
+    "version": "2.6",
+    "compression": "zstd",
+    "compression_level": 3,
+    "use_dictionary": False,
+    "write_statistics": False,
+    "store_schema": False,
+}
 
 
 def sha256_bytes(data: bytes) -> str:
@@ -98,18 +107,44 @@ def write_parquet(path: Path, rows: Sequence[Mapping[str, object]], schema: "pa.
 
     table = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        version="2.6",
-        compression="zstd",
-        compression_level=3,
-        use_dictionary=False,
-        write_statistics=False,
-        store_schema=False,
-        row_group_size=65536,
-    )
+    pq.write_table(table, sink, row_group_size=65536, **PARQUET)
     write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def stream_parquet(path: Path, tables: Iterable["pa.Table"], schema: "pa.Schema") -> None:
+    """Write tables one after another, STREAM_ROWS in memory at a time; not atomic.
+
+    The bytes depend on the rows alone, not on how the tables cut them; up to STREAM_ROWS rows are
+    the bytes of write_parquet. For use inside staged_directory.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(path, schema, **PARQUET) as sink:
+        waiting, written = schema.empty_table(), False
+        for table in tables:
+            waiting = pa.concat_tables([waiting, table])
+            while waiting.num_rows >= STREAM_ROWS:
+                sink.write_table(waiting.slice(0, STREAM_ROWS).combine_chunks())
+                waiting, written = waiting.slice(STREAM_ROWS), True
+        if waiting.num_rows or not written:
+            sink.write_table(waiting.combine_chunks())
+
+
+def parquet_chunks(path: Path, size: int) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a Parquet file as dicts, in file order, `size` at a time."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, buffer_size=CHUNK_BYTES, pre_buffer=False) as file:
+        for batch in file.iter_batches(size):
+            yield batch.to_pylist()
+
+
+def parquet_rows(path: Path) -> int:
+    """The number of rows of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(path).num_rows)
 
 
 def read_parquet(path: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,10 @@
 """Toy tokenizers whose ids a reader can compute, and small invented templates."""
 
+import csv
 import os
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +47,11 @@ TOOLS = (
     "{{ '<call>' + c.function.name + ' ' + c.function.arguments|tojson + '</call>' }}{% endfor %}"
     "{{ '<|end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
+)
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "chat_templates"
+CONTROL = re.compile(
+    r"<\|[^|<>'\"\s{}]+\|>|<｜[^｜<>'\"]+｜>|\[/?[A-Z_]{3,}\]|<(?:start|end)_of_turn>|<sop>"
+    r"|\[\|[a-z]+\|\]|</?think>|<SPECIAL_\d+>|<\|?turn\|?>"
 )
 SPECIAL = ("<s>", "<|start|>", "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "</s>")
 
@@ -91,6 +99,28 @@ def make_template(byte_tokenizer: Callable[..., Any]) -> Callable[..., Any]:
 
     def make(text: str, *, tokenizer: Any = None, stored: bool = False, **kwargs: Any) -> Template:
         return Template(tokenizer or byte_tokenizer(), text, kwargs, "2024-07-26", stored)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def real(byte_tokenizer: Callable[..., Any], make_template: Callable[..., Any]) -> Any:
+    """A template of a published model by name, with its BOS and EOS, read in place."""
+
+    def make(name: str, *, stored: bool = False, **kwargs: Any) -> Any:
+        with (SHARED / "SOURCES.tsv").open(encoding="utf-8", newline="") as handle:
+            rows = {row["name"]: row for row in csv.DictReader(handle, delimiter="\t")}
+        row = rows[name]
+        text = (SHARED / f"{name}.jinja").read_bytes().decode("utf-8")
+        bos = None if row["bos_token_used"] == "(unset)" else row["bos_token_used"]
+        found = sorted({*CONTROL.findall(text), row["eos_token_used"], *filter(None, [bos])})
+        tokenizer = byte_tokenizer(
+            special=[token for token in found if "think" not in token],
+            ordinary=[token for token in found if "think" in token],
+            bos=bos,
+            eos=row["eos_token_used"],
+        )
+        return make_template(text, tokenizer=tokenizer, stored=stored, **kwargs)
 
     return make
 

@@ -1,26 +1,36 @@
 """What a max_seq_len costs: case C33 and a table worked by hand."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashtune.chat.limits import candidates, curve, distribution, limits_report, loss, suggestion
-from hashtune.records import Example
+from hashtune.chat.limits import (
+    Distribution,
+    candidates,
+    curve,
+    distribution,
+    limits_report,
+    loss,
+    suggestion,
+)
 
 
-def examples(*pairs: tuple[int, int]) -> list[Example]:
-    """Examples of (tokens, trained tokens)."""
-    return [
-        Example(str(n), str(n), "s", [1] * size, [-100] * (size - trained) + [1] * trained)
-        for n, (size, trained) in enumerate(pairs)
-    ]
+def of(*pairs: tuple[int, int]) -> Distribution:
+    """The distribution of examples of (tokens, trained tokens)."""
+    examples, trained = Counter[int](), Counter[int]()
+    for size, count in pairs:
+        examples[size] += 1
+        trained[size] += count
+    return distribution(examples, trained)
 
 
-FIVE = distribution(examples((300, 10), (64, 200 - 140), (65, 20), (100, 30), (10, 1)))
+FIVE = of((300, 10), (64, 200 - 140), (65, 20), (100, 30), (10, 1))
 
 
 def test_c33_one_over_long_row_loses_its_13_tokens_of_23() -> None:
-    found = distribution(examples((13, 5), (10, 4)))
+    found = of((13, 5), (10, 4))
     assert loss(found, 10) == {
         "max_seq_len": 10,
         "examples_lost": 1,
@@ -37,10 +47,10 @@ def test_c33_one_over_long_row_loses_its_13_tokens_of_23() -> None:
 
 
 def test_candidates_are_powers_of_two_and_percentiles() -> None:
-    assert candidates([]) == []
-    assert candidates([3, 9]) == [3, 9, 64]
-    assert candidates([10, 64, 65, 100, 300]) == [64, 65, 128, 256, 300, 512]
-    assert candidates(list(range(1, 101))) == [50, 64, 90, 99, 100, 128]
+    assert candidates(of()) == []
+    assert candidates(of((3, 1), (9, 1))) == [3, 9, 64]
+    assert candidates(FIVE) == [64, 65, 128, 256, 300, 512]
+    assert candidates(of(*((size, 1) for size in range(1, 101)))) == [50, 64, 90, 99, 100, 128]
 
 
 def test_the_table() -> None:
@@ -61,12 +71,12 @@ def test_the_table() -> None:
     ],
 )
 def test_suggestion(pairs: list[tuple[int, int]], expected: dict[str, int]) -> None:
-    assert suggestion(distribution(examples(*pairs))) == expected
+    assert suggestion(of(*pairs)) == expected
 
 
 @given(st.lists(st.integers(1, 400).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))))
 def test_suggested_limits_are_the_smallest(pairs: list[tuple[int, int]]) -> None:
-    found = distribution(examples(*pairs))
+    found = of(*pairs)
     for limit, accepted in zip(suggestion(found).values(), (0.0, 0.01), strict=False):
         smaller = [size for size in range(64, limit, 64)]
         trained = sum(trained for _, trained in pairs)
@@ -85,5 +95,5 @@ def test_the_curve_is_small_and_ends_with_everything() -> None:
     assert lines[1] == "5\t0.000000\t0.000000"
     assert lines[-1] == "300\t1.000000\t1.000000"
     assert "66\t0.600000\t0.669421" in lines  # 3 of 5, 81 of 121
-    assert curve(distribution([])).splitlines() == lines[:1]
-    assert len(curve(distribution(examples((3, 1)))).splitlines()) == 4
+    assert curve(of()).splitlines() == lines[:1]
+    assert len(curve(of((3, 1))).splitlines()) == 4

@@ -4,8 +4,6 @@ The expected outcomes were verified by reading each template. The tokenizer is a
 knows the control tokens of the template.
 """
 
-import csv
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,6 @@ from hashtune.records import Conversation
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "chat_templates"
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is absent")
 
-CONTROL = re.compile(
-    r"<\|[^|<>'\"\s{}]+\|>|<｜[^｜<>'\"]+｜>|\[/?[A-Z_]{3,}\]|<(?:start|end)_of_turn>|<sop>"
-    r"|\[\|[a-z]+\|\]|</?think>|<SPECIAL_\d+>|<\|?turn\|?>"
-)
 SINGLE = {  # U hi, A yo: the body
     "bielik-11b-v3_0-instruct": "yo<|im_end|>",
     "gigachat3-10b-a1_8b": "yo<|message_sep|>",
@@ -124,33 +118,6 @@ KEEP_CALLS = {  # U, A with a call, tool, A: the body of the call
 }
 
 
-def rows() -> dict[str, dict[str, str]]:
-    if not SHARED.is_dir():
-        return {}
-    with (SHARED / "SOURCES.tsv").open(encoding="utf-8", newline="") as handle:
-        return {row["name"]: row for row in csv.DictReader(handle, delimiter="\t")}
-
-
-@pytest.fixture(scope="session")
-def real(byte_tokenizer: Callable[..., Any], make_template: Callable[..., Any]) -> Any:
-    """A real template by name, with its BOS and EOS."""
-
-    def make(name: str, *, stored: bool = False, **kwargs: Any) -> Any:
-        row = rows()[name]
-        text = (SHARED / f"{name}.jinja").read_bytes().decode("utf-8")
-        bos = None if row["bos_token_used"] == "(unset)" else row["bos_token_used"]
-        found = sorted({*CONTROL.findall(text), row["eos_token_used"], *filter(None, [bos])})
-        tokenizer = byte_tokenizer(
-            special=[token for token in found if "think" not in token],
-            ordinary=[token for token in found if "think" in token],
-            bos=bos,
-            eos=row["eos_token_used"],
-        )
-        return make_template(text, tokenizer=tokenizer, stored=stored, **kwargs)
-
-    return make
-
-
 def body_texts(
     template: Any, messages: list[Any], declared: list[str], **policies: str
 ) -> list[str]:
@@ -174,7 +141,8 @@ def rules(call: Callable[[], Any]) -> set[str]:
 
 
 def test_every_template_is_accounted_for() -> None:
-    assert set(rows()) == SINGLE.keys() | REFUSED.keys()
+    names = {path.stem for path in SHARED.glob("*.jinja")}
+    assert names == SINGLE.keys() | REFUSED.keys()
     assert not SINGLE.keys() & REFUSED.keys()
 
 

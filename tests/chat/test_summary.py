@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hashtune.chat.limits import curve, distribution
-from hashtune.chat.summary import lengths, summarise
+from hashtune.chat.summary import lengths, summarise, tally
 from hashtune.records import Dropped, Example
 
 
@@ -16,15 +16,10 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
     kept = Example("a", "a", "s", ids, [-100] * 3 + ids[3:], straddling=1)
     long = Example("b", "b", "s", [1] * 20, [-100, 1, -100, 1] * 5)
     dropped = [Dropped("b", "s", 2, "over_length")]
-    report = summarise(
-        [kept],
-        dropped,
-        every=[kept, long],
-        conversations=2,
-        turns=11,
-        altered=0,
-        tokenizer=tokenizer,
-    )
+    total = tally([], [], every=[], conversations=0, turns=0, altered=0)
+    total.add(tally([kept], [], every=[kept], conversations=1, turns=1, altered=0))
+    total.add(tally([], dropped, every=[long], conversations=1, turns=10, altered=0))
+    report = summarise(total, [kept], tokenizer=tokenizer)
     assert report == {
         "conversations": 2,
         "rows_in": 2,
@@ -49,7 +44,7 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
             for size, lost, t in ((6, 1, 20), (20, 0, 0), (64, 0, 0))
         ],
         "suggested_max_seq_len": {"loses_nothing": 64, "loses_one_percent": 64},
-        "length_curve": curve(distribution([kept, long])),
+        "length_curve": curve(distribution({6: 1, 20: 1}, {6: 3, 20: 10})),
         "samples": [{"id": "a", "first": ["y", "o", "</s>"], "last": "</s>"}],
     }
 

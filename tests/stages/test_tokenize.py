@@ -114,6 +114,49 @@ def test_same_input_same_bytes() -> None:
     assert [Path(name).read_bytes() for name in outputs] == first
 
 
+@pytest.mark.parametrize("count", ["2", "3"])
+def test_the_number_of_processes_changes_no_byte(
+    monkeypatch: pytest.MonkeyPatch, count: str
+) -> None:
+    write_params()
+    talks = [[TALK[0], {"role": "assistant", "content": "Water. " * n}] for n in range(1, 30)]
+    write_split("train", *talks)
+    write_split("eval", TALK)
+    files = [Path("reports/tokenize.json"), Path("build/tokenize/ledger.jsonl")]
+    files += [Path(f"build/tokenize/{name}.parquet") for name in ("train", "eval")]
+    outputs = []
+    for chunk_rows, processes in ((128, "1"), (2, "1"), (2, count)):
+        monkeypatch.setattr(tokenize, "CHUNK_ROWS", chunk_rows)
+        monkeypatch.setenv("HASHTUNE_PROCESSES", processes)
+        tokenize.run()
+        outputs.append([file.read_bytes() for file in files])
+    assert outputs[0] == outputs[1] == outputs[2]
+    report = writers.read_json(Path("reports/tokenize.json"))["train"]
+    assert (report["rows_in"], report["dropped"]) == (29, {"over_length": 29 - report["kept"]})
+    assert 0 < report["kept"] < 29
+
+
+def test_findings_of_several_processes_come_in_the_order_of_the_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tokenize, "CHUNK_ROWS", 1)
+    monkeypatch.setenv("HASHTUNE_PROCESSES", "2")
+    write_params()
+    write_split("train", *[[*TALK, TALK[0]] if n % 2 else TALK for n in range(8)])
+    write_split("eval", TALK)
+    assert [line.split(": ")[0] for line in refusal()] == ["toy:2", "toy:4", "toy:6", "toy:8"]
+
+
+def test_a_number_of_processes_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HASHTUNE_PROCESSES", "many")
+    write_params()
+    write_split("train", TALK)
+    write_split("eval", TALK)
+    assert refusal() == [
+        *["HASHTUNE_PROCESSES is 'many', expected a whole number from 1 [processes]"] * 2
+    ]
+
+
 def refusal() -> list[str]:
     with pytest.raises(InputError) as caught:
         tokenize.run()

@@ -1,12 +1,10 @@
 """What a max_seq_len would cost: examples and tokens lost for some limits, and a suggestion."""
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
-
-from hashtune.records import Example
 
 SMALLEST = 64
 MULTIPLE = 64  # suggested limits are multiples of this many tokens
@@ -17,20 +15,24 @@ QUANTILES = (50, 90, 99, 100)
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Lengths in ascending order, and the tokens and trained tokens of the k shortest examples."""
+    """The distinct lengths, ascending; of the k shortest of them the examples, tokens and trained
+    tokens (one entry more than lengths, the first is 0)."""
 
     lengths: Sequence[int]
+    examples: Sequence[int]
     tokens: Sequence[int]
     trained: Sequence[int]
 
 
-def distribution(examples: Sequence[Example]) -> Distribution:
-    """The length distribution of all examples, kept or not."""
-    pairs = sorted((len(example.input_ids), example.trained_tokens) for example in examples)
+def distribution(examples: Mapping[int, int], trained: Mapping[int, int]) -> Distribution:
+    """The length distribution of all examples, kept or not, by how many examples there are of
+    each length and how many trained tokens these hold."""
+    lengths = sorted(examples)
     return Distribution(
-        lengths=[length for length, _ in pairs],
-        tokens=list(accumulate((length for length, _ in pairs), initial=0)),
-        trained=list(accumulate((trained for _, trained in pairs), initial=0)),
+        lengths=lengths,
+        examples=list(accumulate((examples[size] for size in lengths), initial=0)),
+        tokens=list(accumulate((size * examples[size] for size in lengths), initial=0)),
+        trained=list(accumulate((trained[size] for size in lengths), initial=0)),
     )
 
 
@@ -39,22 +41,22 @@ def loss(found: Distribution, limit: int) -> dict[str, int]:
     kept = bisect_right(found.lengths, limit)
     return {
         "max_seq_len": limit,
-        "examples_lost": len(found.lengths) - kept,
+        "examples_lost": found.examples[-1] - found.examples[kept],
         "tokens_lost": found.tokens[-1] - found.tokens[kept],
         "trained_tokens_lost": found.trained[-1] - found.trained[kept],
     }
 
 
-def candidates(lengths: Sequence[int]) -> list[int]:
+def candidates(found: Distribution) -> list[int]:
     """Powers of two from 64 to the first that loses nothing, and the nearest-rank percentiles 50,
-    90, 99 and 100, ascending; `lengths` are ascending."""
-    if not lengths:
+    90, 99 and 100, ascending."""
+    if not found.lengths:
         return []
     powers = [SMALLEST]
-    while powers[-1] < lengths[-1]:
+    while powers[-1] < found.lengths[-1]:
         powers.append(powers[-1] * 2)
-    ranks = [lengths[-(-q * len(lengths) // 100) - 1] for q in QUANTILES]
-    return sorted({*powers, *ranks})
+    ranks = [-(-q * found.examples[-1] // 100) for q in QUANTILES]
+    return sorted({*powers, *(found.lengths[bisect_left(found.examples, r) - 1] for r in ranks)})
 
 
 def suggestion(found: Distribution) -> dict[str, int]:
@@ -75,7 +77,7 @@ def _round_up(length: int) -> int:
 def limits_report(found: Distribution) -> dict[str, Any]:
     """The table of candidate limits and the suggestion, for reports/tokenize.json."""
     return {
-        "limits": [loss(found, limit) for limit in candidates(found.lengths)],
+        "limits": [loss(found, limit) for limit in candidates(found)],
         "suggested_max_seq_len": suggestion(found),
     }
 
@@ -89,7 +91,7 @@ def curve(found: Distribution) -> str:
     for limit in sorted(points - {0}):
         lost = loss(found, limit)
         shares = (
-            1 - lost["examples_lost"] / len(found.lengths),
+            1 - lost["examples_lost"] / found.examples[-1],
             1 - lost["trained_tokens_lost"] / max(1, found.trained[-1]),
         )
         lines.append("\t".join([str(limit), *(f"{share:.6f}" for share in shares)]))

@@ -1,7 +1,8 @@
 """What tokenize reports about one split: counts, lengths, and examples as the model sees them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from hashtune.chat.limits import curve, distribution, limits_report
@@ -11,7 +12,28 @@ SAMPLES = 3
 SHOWN_TOKENS = 8
 
 
-def summarise(
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts of some conversations; those of chunks add up to those of the split.
+
+    `dropped` counts by reason, `lengths` all examples (kept and dropped) by their tokens, and
+    `trained` the trained tokens of those.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    lengths: Counter[int] = field(default_factory=Counter)
+    trained: Counter[int] = field(default_factory=Counter)
+
+    def add(self, other: "Tally") -> None:
+        """Count another chunk in."""
+        self.counts.update(other.counts)
+        self.dropped.update(other.dropped)
+        self.lengths.update(other.lengths)
+        self.trained.update(other.trained)
+
+
+def tally(
     kept: Sequence[Example],
     dropped: Sequence[Dropped],
     *,
@@ -19,9 +41,8 @@ def summarise(
     conversations: int,
     turns: int,
     altered: int,
-    tokenizer: Any,
-) -> dict[str, Any]:
-    """The report of a split; `every` holds kept and dropped examples, rows_in = kept + dropped.
+) -> Tally:
+    """Count a chunk; `every` holds kept and dropped examples.
 
     Args:
         kept: examples that fit.
@@ -30,34 +51,47 @@ def summarise(
         conversations: number of conversations read.
         turns: trained turns asked for (`turns_trained` are those that the examples hold).
         altered: conversations whose contents the template changed (blanks, shortened history).
-        tokenizer: decodes the samples.
+    """
+    counts = {
+        "conversations": conversations,
+        "kept": len(kept),
+        "turns": turns,
+        "turns_trained": sum(_spans(example) for example in every),
+        "tokens": sum(len(example.input_ids) for example in kept),
+        "trained_tokens": sum(example.trained_tokens for example in kept),
+        "straddling_rows": sum(example.straddling > 0 for example in kept),
+        "altered_conversations": altered,
+    }
+    sizes, trained = Counter[int](), Counter[int]()
+    for example in every:
+        sizes[len(example.input_ids)] += 1
+        trained[len(example.input_ids)] += example.trained_tokens
+    return Tally(Counter(counts), Counter(item.reason for item in dropped), sizes, trained)
+
+
+def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> dict[str, Any]:
+    """The report of a split: rows_in = kept + dropped; `tokenizer` decodes the samples.
 
     `length_curve` is the text of a TSV file, not for the report itself.
     """
-    tokens, all_tokens = (sum(len(e.input_ids) for e in part) for part in (kept, every))
-    trained = sum(example.trained_tokens for example in kept)
-    found = distribution(every)
+    found = distribution(total.lengths, total.trained)
+    counts = {key: total.counts[key] for key in total.counts}
+    tokens, trained = total.counts["tokens"], total.counts["trained_tokens"]
+    all_tokens = sum(length * number for length, number in total.lengths.items())
     return {
-        "conversations": conversations,
-        "rows_in": len(every),
-        "kept": len(kept),
-        "dropped": dict(sorted(Counter(item.reason for item in dropped).items())),
-        "turns": turns,
-        "turns_trained": sum(_spans(example) for example in every),
-        "tokens": tokens,
+        **counts,
+        "rows_in": total.lengths.total(),
+        "dropped": dict(sorted(total.dropped.items())),
         "tokens_lost": all_tokens - tokens,
-        "trained_tokens": trained,
         "trained_share": round(trained / tokens, 6) if tokens else 0.0,
-        "straddling_rows": sum(example.straddling > 0 for example in kept),
-        "altered_conversations": altered,
-        "lengths": lengths([len(example.input_ids) for example in every]),
+        "lengths": lengths(total.lengths.elements()),
         **limits_report(found),
         "length_curve": curve(found),
-        "samples": [_sample(example, tokenizer) for example in kept[:SAMPLES]],
+        "samples": [_sample(example, tokenizer) for example in samples],
     }
 
 
-def lengths(values: Sequence[int]) -> dict[str, int]:
+def lengths(values: Iterable[int]) -> dict[str, int]:
     """Nearest-rank percentiles and the largest length, in tokens; empty for no values."""
     ordered = sorted(values)
     if not ordered:
@@ -67,8 +101,8 @@ def lengths(values: Sequence[int]) -> dict[str, int]:
 
 
 def _spans(example: Example) -> int:
-    on = [label != IGNORE_INDEX for label in example.labels]
-    return sum(now and not before for before, now in zip([False, *on], on, strict=False))
+    trained = bytes(map(IGNORE_INDEX.__ne__, example.labels))
+    return (b"\0" + trained).count(b"\0\1")
 
 
 def _sample(example: Example, tokenizer: Any) -> dict[str, Any]:

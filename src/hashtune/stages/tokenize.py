@@ -4,37 +4,44 @@ reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_
         over_length}, tokenizer
 writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json and
         reports/plots/lengths.tsv
-cost    default base, one question and answer of 160 tokens: 3 ms on one of 2 slow cores
+cost    bench/tokenize_rows.py measures it. Rows go through in chunks, in as many processes as
+        there are cores or HASHTUNE_PROCESSES says; the outputs do not depend on that number
 """
 
-import json
+import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hashtune import frame, writers
-from hashtune.chat.examples import Tokenized, fit, tokenize_conversation
+from hashtune import frame, processes, writers
+from hashtune.chat.chunks import Chunk, tokenize_rows
+from hashtune.chat.examples import fit, tokenize_conversation
 from hashtune.chat.pinned import load_template
 from hashtune.chat.stops import StopSet, stop_sequences
-from hashtune.chat.summary import summarise
+from hashtune.chat.summary import SAMPLES, summarise, tally
 from hashtune.errors import Finding, InputError
-from hashtune.records import Conversation, Dropped, Example, example_schema
+from hashtune.records import Dropped, Example, example_schema
 from hashtune.store.loader import generation_eos_ids, load_tokenizer
 from hashtune.store.manifest import read_manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PREPARED = Path("build/prepare")
 OUT = Path("build/tokenize")
 SPLITS = ("train", "eval")
-Split = tuple[list[Example], list[Dropped], dict[str, Any]]
-Fit = Callable[..., tuple[list[Example], list[Dropped]]]
+CHUNK_ROWS = 128
+Rows = Sequence[Mapping[str, Any]]
 
 
 def run() -> None:
     """Write the examples of both splits, the ledger of dropped ones and the report."""
     started = time.monotonic()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
     spec = frame.read_spec("data", "tokenizer")
     manifest = read_manifest(Path("build/base/manifest.json"))
     template = load_template(load_tokenizer(manifest), spec.tokenizer, root=Path())
@@ -49,21 +56,20 @@ def run() -> None:
         mismatch=spec.tokenizer.mismatch,
     )
     limit = partial(fit, max_seq_len=spec.data.max_seq_len, over_length=spec.data.over_length)
-    splits: dict[str, Split] = {}
+    chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
+    reports: dict[str, dict[str, Any]] = {}
+    ledger: list[dict[str, Any]] = []
     findings: list[Finding] = []
-    for name in SPLITS:
-        try:
-            splits[name] = _split(name, tokenize, limit, template.tokenizer)
-        except InputError as error:
-            findings += error.findings
-    if findings:
-        raise InputError(findings)
-    for name, (kept, _, _) in splits.items():
-        rows = [asdict(example) for example in kept]
-        writers.write_parquet(OUT / f"{name}.parquet", rows, example_schema())
-    ledger = [{"split": name, **asdict(d)} for name, split in splits.items() for d in split[1]]
-    writers.write_jsonl(OUT / "ledger.jsonl", ledger)
-    reports = {name: split[2] for name, split in splits.items()}
+    with writers.staged_directory(OUT) as folder:
+        for name in SPLITS:
+            try:
+                dropped, reports[name] = _split(name, folder, chunk, template.tokenizer)
+                ledger += [{"split": name, **asdict(line)} for line in dropped]
+            except InputError as error:
+                findings += error.findings
+        if findings:
+            raise InputError(findings)
+        writers.write_jsonl(folder / "ledger.jsonl", ledger)
     curves = {name: report.pop("length_curve") for name, report in reports.items()}
     writers.write_text(Path("reports/plots/lengths.tsv"), curves["train"])
     pins = {
@@ -76,33 +82,52 @@ def run() -> None:
     _close(reports, stops, time.monotonic() - started)
 
 
-def _split(name: str, tokenize: Callable[..., Tokenized], limit: Fit, tokenizer: Any) -> Split:
+def _split(
+    name: str, folder: Path, chunk: Callable[[Rows], Chunk], tokenizer: Any
+) -> tuple[list[Dropped], dict[str, Any]]:
     """Tokenize one split; InputError lists the findings of all its conversations."""
-    rows = writers.read_parquet(PREPARED / f"{name}.parquet")
-    done: list[Tokenized] = []
-    findings: list[Finding] = []
-    for row in frame.progress(rows, total=len(rows), label=name):
-        try:
-            done.append(tokenize(Conversation(**row | {"messages": json.loads(row["messages"])})))
-        except InputError as error:
-            findings += error.findings
-    if findings:
-        raise InputError(findings)
-    every = [example for item in done for example in item.examples]
-    kept, dropped = limit(every, lines={row["id"]: row["line"] for row in rows})
-    if not kept and (every or name == "train"):
-        said = f"no example of {name} is left: {len(every)} in, {len(dropped)} over-long"
-        raise InputError(Finding("nothing-left", said, fix="raise data.max_seq_len"))
-    report = summarise(
-        kept,
-        dropped,
-        every=every,
-        conversations=len(rows),
-        turns=sum(item.turns for item in done),
-        altered=sum(bool(item.altered) for item in done),
-        tokenizer=tokenizer,
+    source = PREPARED / f"{name}.parquet"
+    count = -(-writers.parquet_rows(source) // CHUNK_ROWS)
+    found = processes.in_order(
+        chunk,
+        writers.parquet_chunks(source, CHUNK_ROWS),
+        processes=min(_workers(), max(1, count)),
+        start=frame.die_with_parent,
     )
-    return kept, dropped, report
+    total = tally([], [], every=[], conversations=0, turns=0, altered=0)
+    samples: list[Example] = []
+    dropped: list[Dropped] = []
+    refused: list[Finding] = []
+    too_long: list[Finding] = []
+
+    def kept() -> Iterator["pa.Table"]:
+        for part in frame.progress(found, total=count, label=name):
+            total.add(part.counts)
+            samples.extend(part.samples[: SAMPLES - len(samples)])
+            dropped.extend(part.dropped)
+            refused.extend(part.findings)
+            too_long.extend(part.too_long)
+            if not refused:
+                yield part.table
+
+    writers.stream_parquet(folder / f"{name}.parquet", kept(), example_schema())
+    if refused or too_long:
+        raise InputError(refused or too_long)
+    report = summarise(total, samples, tokenizer=tokenizer)
+    if not report["kept"] and (report["rows_in"] or name == "train"):
+        said = f"no example of {name} is left: {report['rows_in']} in, {len(dropped)} over-long"
+        raise InputError(Finding("nothing-left", said, fix="raise data.max_seq_len"))
+    return dropped, report
+
+
+def _workers() -> int:
+    """Processes to use: HASHTUNE_PROCESSES, else one for each core that this process may use."""
+    value = os.environ.get("HASHTUNE_PROCESSES", "")
+    if value and not (value.isdecimal() and int(value)):
+        said = f"HASHTUNE_PROCESSES is {value!r}, expected a whole number from 1"
+        raise InputError(Finding("processes", said))
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    return int(value) if value else cores
 
 
 def _close(reports: dict[str, dict[str, Any]], stops: StopSet, seconds: float) -> None:

@@ -1,0 +1,148 @@
+"""Each of the two derivations alone catches five planted mask bugs, in short and long talks."""
+
+import dataclasses
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from hashtune.chat import bodies as bodies_module
+from hashtune.chat import proof as proof_module
+from hashtune.chat.examples import label_aligned, tokenize_conversation
+from hashtune.chat.proof import prove
+from hashtune.chat.second import Expected
+from hashtune.errors import InputError
+from hashtune.records import Conversation, Example
+
+POLICIES: dict[str, Any] = {"loss_on": "assistant", "unstable": "error", "mismatch": "error"}
+Case = tuple[Any, list[Any], Example, Any]
+Edges = list[tuple[int, int]]
+
+
+@pytest.fixture(params=[2, 6], ids=["two turns", "six turns, at once"])
+def case(
+    request: pytest.FixtureRequest,
+    make_template: Callable[..., Any],
+    stops_of: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+) -> Case:
+    template = make_template(sources["chatml"])
+    messages, stops = talk(*["hi", "yo"] * request.param), stops_of(template)
+    conversation = Conversation("c", "s", messages, 1)
+    (example,) = tokenize_conversation(conversation, template, stops, **POLICIES).examples
+    return template, messages, example, stops
+
+
+def edges_of(labels: list[int]) -> Edges:
+    """First and one-past-last token of every trained run."""
+    on = [False, *(label != -100 for label in labels), False]
+    changes = [index for index, (a, b) in enumerate(pairwise(on)) if a != b]
+    return list(zip(changes[::2], changes[1::2], strict=True))
+
+
+def off_by_one_at_the_start(edges: Edges) -> Edges:
+    return [(edges[0][0] + 1, edges[0][1]), *edges[1:]]
+
+
+def off_by_one_at_the_end(edges: Edges) -> Edges:
+    return [*edges[:-1], (edges[-1][0], edges[-1][1] + 1)]
+
+
+def header_trained(edges: Edges) -> Edges:
+    return [*edges[:-1], (edges[-1][0] - 11, edges[-1][1])]  # <|start|>assistant\n
+
+
+def stop_not_trained(edges: Edges) -> Edges:
+    return [edges[0], (edges[1][0], edges[1][1] - 1), *edges[2:]]
+
+
+def turn_missing(edges: Edges) -> Edges:
+    return [edges[0], *edges[2:]]
+
+
+def turn_swapped(edges: Edges) -> Edges:
+    """The question before the second answer instead of it: user\\nhi<|end|>."""
+    start = edges[0][1] + 1  # after the newline that follows the first stop
+    return [edges[0], (start, start + 9), *edges[2:]]
+
+
+BUGS = [
+    off_by_one_at_the_start,
+    off_by_one_at_the_end,
+    header_trained,
+    stop_not_trained,
+    turn_missing,
+    turn_swapped,
+]
+
+
+def by_turns(case: Case, example: Example) -> bool:
+    """Whether the first derivation alone accepts the mask."""
+    template, messages, _, stops = case
+    turns = [k for k, m in enumerate(messages) if m["role"] == "assistant"]
+    policies: dict[str, Any] = {"unstable": "error", "mismatch": "error"}
+    (layout,) = bodies_module.layouts(template, messages, stops, turns=turns, **policies)
+    encoded = template.encoding(layout.text)
+    spans = [(body.start, body.end) for body in layout.bodies]
+    return label_aligned(encoded.ids, encoded.offsets, spans) == (example.labels, 0)
+
+
+def by_marks(case: Case, example: Example) -> bool:
+    """Whether the second derivation alone accepts the mask."""
+    template, messages, _, stops = case
+    turns = [k for k, m in enumerate(messages) if m["role"] == "assistant"]
+    return prove(template, messages, example, turns=turns, stops=stops) == []
+
+
+@pytest.mark.parametrize("accepts", [by_turns, by_marks])
+def test_each_derivation_accepts_the_right_mask(case: Case, accepts: Callable[..., bool]) -> None:
+    assert accepts(case, case[2])
+
+
+@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("accepts", [by_turns, by_marks])
+def test_each_derivation_alone_catches_a_planted_bug(
+    case: Case, accepts: Callable[..., bool], bug: Callable[[Edges], Edges]
+) -> None:
+    example = case[2]
+    labels = [-100] * len(example.labels)
+    for start, end in bug(edges_of(example.labels)):
+        labels[start:end] = example.input_ids[start:end]
+    assert labels != example.labels
+    assert not accepts(case, dataclasses.replace(example, labels=labels))
+
+
+MOVES = [(1, 0), (0, 1), (-11, 0), (0, -7), (-19, -9)]  # start, end, header, stop, another place
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_bug_inside_the_first_derivation_is_refused(
+    case: Case, monkeypatch: pytest.MonkeyPatch, move: tuple[int, int]
+) -> None:
+    template, messages, _, stops = case
+    right = bodies_module.Body
+    monkeypatch.setattr(
+        bodies_module, "Body", lambda turn, a, b: right(turn, a + move[0], b + move[1])
+    )
+    with pytest.raises(InputError):
+        tokenize_conversation(Conversation("c", "s", messages, 1), template, stops, **POLICIES)
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_bug_inside_the_second_derivation_is_refused(
+    case: Case, monkeypatch: pytest.MonkeyPatch, move: tuple[int, int]
+) -> None:
+    template, messages, _, stops = case
+    right = proof_module.expect
+
+    def wrong(*arguments: Any) -> Expected:
+        expected = right(*arguments)
+        assert isinstance(expected, Expected)
+        spans = tuple((start + move[0], end + move[1]) for start, end in expected.spans)
+        return Expected(expected.text, spans)
+
+    monkeypatch.setattr(proof_module, "expect", wrong)
+    with pytest.raises(InputError, match="proof"):
+        tokenize_conversation(Conversation("c", "s", messages, 1), template, stops, **POLICIES)
