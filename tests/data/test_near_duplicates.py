@@ -84,6 +84,11 @@ def test_other_fields_of_a_message_count():
     assert len(one - other) == 1
 
 
+def test_rows_that_differ_in_what_is_trained_stay():
+    rows = [talk(WORDS, line=1), talk(WORDS, line=2, train=False), talk(WORDS, line=3, weight=0)]
+    assert drop_near_duplicates(rows, threshold=0.1, n=3) == (rows, [])
+
+
 SOUPS = st.lists(
     st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8).map(" ".join), max_size=25
 )

@@ -24,13 +24,15 @@ from numpy.typing import NDArray
 
 from hashtune import writers
 from hashtune.data.cleaning import normalise
+from hashtune.data.filters import text_of
 from hashtune.data.leakage import WORD
-from hashtune.records import Conversation, Dropped
+from hashtune.records import Conversation, Dropped, Message
 
 REMEMBERED = 4096  # shingle sets kept for the comparisons
 # punctuation is a word of its own, or "2+2" would be "2-2"
 _TOKEN = re.compile(WORD + r"|[^\w\s]")
-_FRAME = ("system", "developer")
+FRAME_ROLES = ("system", "developer")
+FLAGS = ("train", "weight")
 
 Shingles = frozenset[str]
 
@@ -45,18 +47,29 @@ def shingles(text: str, n: int) -> Shingles:
 
 def conversation_shingles(conversation: Conversation, n: int) -> Shingles:
     """Shingles of all messages by role. Rows of one system message are compared without it, since
-    all of them hold it; rows of different ones have nothing in common."""
-    system = [normalise(m["content"] or "") for m in conversation.messages if m["role"] in _FRAME]
-    frame = writers.sha256_bytes(writers.canonical_json(system).encode())[:16]
+    all of them hold it; rows that differ in it, or in what is trained, have nothing in common."""
+    frame = _frame(conversation.messages)
     found: set[str] = set()
     for message in conversation.messages:
-        if message["role"] in _FRAME:
+        if message["role"] in FRAME_ROLES:
             continue
-        other = {key: value for key, value in message.items() if key not in ("role", "content")}
-        text = message["content"] or ""
+        text = text_of(message)
+        left_out = {"role", "content", *FLAGS} if text else {"role", *FLAGS}
+        other = {k: v for k, v in message.items() if k not in left_out and v is not None}
         text += f"\n{writers.canonical_json(other, indent=None)}" if other else ""
         found |= {f"{frame} {message['role']} {shingle}" for shingle in shingles(text, n)}
     return frozenset(found)
+
+
+def _frame(messages: Sequence[Message]) -> str:
+    system = [normalise(text_of(m)) for m in messages if m["role"] in FRAME_ROLES]
+    flags = [
+        [number, key, message[key]]
+        for number, message in enumerate(messages)
+        for key in FLAGS
+        if message.get(key) is not None
+    ]
+    return writers.sha256_bytes(writers.canonical_json([system, flags]).encode())[:16]
 
 
 def jaccard(one: Shingles, other: Shingles) -> float:
