@@ -37,6 +37,7 @@ def run(command: str, folder: Path, home: Path) -> tuple[str, float]:
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HASHTUNE_HOME": str(home),
+        "PYTHONPATH": "src",  # `hashtune` is this checkout's, and must run the clone's code
     }
     started = time.monotonic()
     process = subprocess.Popen(

@@ -5,6 +5,7 @@ input, 75 stopped and resumable; anything unexpected is our fault, keeps its tra
 """
 
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -32,6 +33,8 @@ __all__ = ["closing_table", "main", "progress", "read_spec", "say", "write_machi
 Item = TypeVar("Item")
 PROGRESS_SECONDS = 2.0
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# on CPUs with bf16 it asks for an optional package, which the lock leaves out on purpose
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 
 def main(stage: str, run: Callable[[], None]) -> None:

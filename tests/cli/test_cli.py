@@ -82,3 +82,10 @@ def test_an_unexpected_fault_keeps_its_traceback_and_exits_70(project, monkeypat
     monkeypatch.setattr("hashtune.cli.compose.compose", broken)
     assert main(["compose"]) == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_another_clones_command_is_refused(project, capsys):
+    """Planted: a second clone, and the first one's virtual environment still active."""
+    (project / "src/hashtune").mkdir(parents=True)
+    assert main(["check"]) == 2
+    assert "foreign-code" in capsys.readouterr().err

@@ -28,10 +28,12 @@ class Toy:
 
     def run(self, *command: str, code: int | None = 0, env: dict[str, str] | None = None) -> str:
         """Run a command in the clone; stdout and stderr together. `code` None accepts any."""
+        # the command line refuses code of another checkout; stages set their own PYTHONPATH
+        own = {"PYTHONPATH": "src"} if command[0] == "hashtune" else {}
         done = subprocess.run(
             command,
             cwd=self.path,
-            env={**self.environment(), **(env or {})},
+            env={**self.environment(), **own, **(env or {})},
             capture_output=True,
             text=True,
             timeout=420,

@@ -115,6 +115,29 @@ def test_untracked_and_stray_files_are_refused_by_name(project):
     }
 
 
+def test_params_left_by_a_run_in_another_folder_are_refused_too(project):
+    (project / "data/params.yaml").write_text("x: 1\n")
+    with pytest.raises(InputError) as caught:
+        compose(project)
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.file) == ("stray-params", "data/params.yaml")
+    assert "run in the root" in str(finding)
+
+
+@pytest.mark.parametrize(
+    "line", ["note: Say: the word", "  : [ bad", "\tlr: 1"], ids=["colon", "flow", "tab"]
+)
+def test_a_conf_file_that_is_no_yaml_is_refused_with_its_line(project, line):
+    file = project / "conf/optim/adamw.yaml"
+    before = file.read_text()
+    file.write_text(f"{before}{line}\n")
+    with pytest.raises(InputError) as caught:
+        compose(project)
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.file) == ("yaml", "conf/optim/adamw.yaml")
+    assert finding.line == before.count("\n") + 1
+
+
 def test_a_bad_override_is_refused_in_hydras_words(project):
     with pytest.raises(InputError, match=r"optim\.lrr"):
         compose(project, ["optim.lrr=1"])

@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _require_project() -> None:
+    """Refuse to run outside a project, or in one whose own code is not the code that runs."""
     from hashtune.errors import Finding
 
     if not (Path("conf/config.yaml").is_file() and Path("dvc.yaml").is_file()):
@@ -37,6 +38,15 @@ def _require_project() -> None:
                 "no-project",
                 f"{Path.cwd().name}/ holds no conf/config.yaml and dvc.yaml",
                 fix="run hashtune in the root of a project",
+            )
+        )
+    own, running = Path("src/hashtune").resolve(), Path(__file__).resolve().parent.parent
+    if own.is_dir() and own != running:
+        raise InputError(
+            Finding(
+                "foreign-code",
+                f"this `hashtune` runs the code in {running}, not that of this project",
+                fix="make setup, then `source .venv/bin/activate`: each clone has its own .venv",
             )
         )
 
@@ -48,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     compose = commands.add_parser(
-        "compose", help="compose conf/ and Hydra overrides into params.yaml, as DVC does"
+        "compose",
+        help="compose conf/ and Hydra overrides into params.yaml, as DVC does",
+        description="Compose conf/ and overrides into params.yaml: hashtune compose optim.lr=1e-4",
     )
     compose.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     compose.add_argument("--print", action="store_true", help="print, do not write params.yaml")

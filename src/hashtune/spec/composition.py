@@ -27,8 +27,10 @@ class Difference:
 def compose(root: Path, overrides: Sequence[str] = ()) -> str:
     """The text of params.yaml for conf/ under `root` and Hydra overrides.
 
-    Raises InputError with Hydra's own words for a bad override or a broken conf/.
+    Raises InputError with Hydra's own words for a bad override or a broken conf/, and with file
+    and line for a conf file that is no YAML.
     """
+    import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
@@ -41,6 +43,8 @@ def compose(root: Path, overrides: Sequence[str] = ()) -> str:
             config = hydra_compose(config_name="config", overrides=list(overrides))
         OmegaConf.resolve(config)
         return OmegaConf.to_yaml(config)
+    except yaml.YAMLError as error:
+        raise InputError(_no_yaml(error, root)) from error
     except (HydraException, OmegaConfBaseException) as error:
         text = " ".join(str(error).split())
         raise InputError(
@@ -48,13 +52,30 @@ def compose(root: Path, overrides: Sequence[str] = ()) -> str:
         ) from error
 
 
+def _no_yaml(error: Exception, root: Path) -> Finding:
+    mark = getattr(error, "problem_mark", None)
+    text = " ".join(str(getattr(error, "problem", None) or error).split())
+    fix = "quote a text that holds ': ' or ' #'; indent with spaces"
+    if mark is None:
+        return Finding("yaml", text, file="conf/", fix=fix)
+    path = Path(mark.name)
+    shown = path.relative_to(root.resolve()) if path.is_relative_to(root.resolve()) else path.name
+    return Finding("yaml", text, file=str(shown), line=mark.line + 1, fix=fix)
+
+
 def refuse_strays(root: Path) -> None:
-    """Refuse a conf/params.yaml (left by `dvc exp run` in a subfolder) and untracked conf files."""
+    """Refuse params.yaml in a subfolder (left by `dvc exp run` there) and untracked conf files."""
+    strays = {
+        path for folder in ("conf", "data", "src") for path in (root / folder).rglob("params.yaml")
+    }
     findings = [
         Finding(
-            "stray-params", "is not part of conf/", file=str(stray), fix=f"git rm or rm {stray}"
+            "stray-params",
+            f"is not part of {stray.parts[0]}/: `dvc exp run` in a subfolder leaves it",
+            file=str(stray),
+            fix=f"git rm or rm {stray}, and run in the root",
         )
-        for stray in sorted(path.relative_to(root) for path in (root / "conf").rglob("params.yaml"))
+        for stray in sorted(path.relative_to(root) for path in strays)
     ]
     findings += [
         Finding(
