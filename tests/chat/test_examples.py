@@ -148,14 +148,16 @@ def test_label_tokens(
     lengths=st.lists(st.integers(0, 3), max_size=8),
     cuts=st.lists(st.integers(0, 12), max_size=6),
     gap=st.none() | st.integers(1, 8),
+    repeats=st.lists(st.integers(1, 3), min_size=8, max_size=8),
 )
 def test_labels_at_once_are_those_of_the_token_by_token_definition(
-    lengths: list[int], cuts: list[int], gap: int | None
+    lengths: list[int], cuts: list[int], gap: int | None, repeats: list[int]
 ) -> None:
     ends = list(itertools.accumulate(lengths))
     offsets = [(end - length, end) for end, length in zip(ends, lengths, strict=True)]
     if gap is not None and gap < len(offsets):
         offsets = [(a + (n >= gap), b + (n >= gap)) for n, (a, b) in enumerate(offsets)]
+    offsets = [pair for pair, n in zip(offsets, repeats, strict=False) for _ in range(n)]
     edges = sorted(set(cuts))
     spans = list(zip(edges[::2], edges[1::2], strict=False))
     ids = list(range(10, 10 + len(offsets)))
@@ -168,6 +170,8 @@ def test_labels_at_once_where_every_span_ends_with_a_token() -> None:
     offsets = [(0, 2), (2, 4), (4, 6)]
     assert label_aligned([10, 11, 12], offsets, [(2, 4)]) == ([-100, 11, -100], 0)
     assert label_aligned([10, 11, 12], offsets, [(3, 4)]) is None
+    parts = [(0, 2), (2, 3), (2, 3)]  # two tokens are parts of one character
+    assert label_aligned([10, 11, 12], parts, [(2, 3)]) == ([-100, 11, 12], 0)
 
 
 contents = st.text(

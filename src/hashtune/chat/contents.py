@@ -97,6 +97,8 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
 
 def _presence(value: str, text: str) -> str:
     """ "exact", "altered" (only blanks differ) or "missing"; JSON spelling counts as exact."""
+    if value in text:
+        return "exact"
     spellings = (value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1])
     if any(spelling in text for spelling in spellings):
         return "exact"

@@ -3,6 +3,7 @@
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from operator import le
 from typing import Literal
 
 from hashtune.chat.bodies import Layout, Mismatch, Unstable, layouts
@@ -136,15 +137,23 @@ def label_aligned(
     None where they do not.
     """
     starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
-    if starts[1:] != ends[:-1]:
+    if starts[1:] != ends[:-1] and not _without_gaps(starts, ends):
         return None
     labels = [IGNORE_INDEX] * len(ids)
     for start, end in spans:
         first, stop = bisect_left(starts, start), bisect_left(starts, end)
         if first >= stop or starts[first] != start or ends[stop - 1] != end:
             return None
+        if first and ends[first - 1] > start:
+            return None
         labels[first:stop] = ids[first:stop]
     return labels, 0
+
+
+def _without_gaps(starts: Sequence[int], ends: Sequence[int]) -> bool:
+    """Ascending, and no character between two tokens; several may be parts of one character."""
+    ascending = all(map(le, starts, starts[1:])) and all(map(le, ends, ends[1:]))
+    return ascending and all(map(le, starts[1:], ends))
 
 
 def _checked_turns(
