@@ -13,7 +13,7 @@ def test_the_model_cards_snippet_runs_and_the_adapter_answers(toy):
         "print('NEW', model.generate(**ids, max_new_tokens=3, do_sample=False).shape[1])\n"
     )
     (toy.path / "snippet.py").write_text(snippet + use)
-    assert "NEW" in toy.run("python", "snippet.py")
+    assert "NEW" in toy.run("python", "snippet.py", env={"PYTHONPATH": "src"})
 
 
 def test_entry_names_every_input_and_no_environment(toy):
