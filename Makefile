@@ -25,8 +25,9 @@ test: setup ## unit, property and pipeline tests, in two processes of one thread
 check: setup ## lint, format and types, as the commit hook runs them
 	pre-commit run --all-files
 
-prove: setup ## the slow proofs, on the real base (bench/)
+prove: setup ## the slow proofs (bench/): on the real base, and 10,000 mutated data files
 	python bench/prove.py
+	python bench/fuzz_data.py
 
 runs: setup ## the readable columns of dvc exp show
 	dvc exp show --only-changed --param-deps --drop '^(src|build|conf|data|reports|params)(/[^:]*|\.yaml)?$$'

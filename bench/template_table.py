@@ -1,0 +1,183 @@
+"""Which published chat templates are handled, and with which settings: writes docs/templates.md.
+
+usage: python bench/template_table.py FOLDER     (FOLDER/SOURCES.tsv and FOLDER/*.jinja)
+
+The templates come without tokenizers, so two small ones are trained on the replay prompts, with
+the pre-tokenizers of GPT-2 and of Llama 3; the template's control strings are their added tokens.
+A cell is `exact` only where tokenization, with its proof, gives the same trained text with both.
+"""
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hashtune.chat.examples import tokenize_conversation
+from hashtune.chat.stops import stop_sequences
+from hashtune.chat.template import Template
+from hashtune.errors import InputError
+from hashtune.records import IGNORE_INDEX, Conversation
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "docs/templates.md"
+CONTROL = re.compile(
+    r"<\|[^|<>'\"\s{}]+\|>|<｜[^｜<>'\"]+｜>|\[/?[A-Z_]{3,}\]|<(?:start|end)_of_turn>|<sop>"
+    r"|\[\|[a-z]+\|\]|</?think>|<SPECIAL_\d+>|<\|?turn\|?>"
+)
+LLAMA_3 = (  # as its tokenizer.json has it
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+CALL = {
+    "type": "function",
+    "id": "abcdefghi",
+    "function": {"name": "weather", "arguments": {"city": "Oslo"}},
+}
+HI, YO = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}
+TALKS: dict[str, list[dict[str, Any]]] = {
+    "plain": [
+        HI,
+        YO,
+        {"role": "user", "content": "and?"},
+        {"role": "assistant", "content": "ok then"},
+    ],
+    "system": [{"role": "system", "content": "be kind"}, HI, YO],
+    "reasoning": [HI, {**YO, "reasoning_content": "addle"}],
+    "tool": [
+        HI,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "abcdefghi", "name": "weather", "content": "sun"},
+        YO,
+    ],
+    "list content": [
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "yo"}]},
+    ],
+}
+SETTINGS: list[dict[str, Any]] = [  # tried in this order; at most two lines of conf
+    {},
+    {"unstable": "split"},
+    {"template_kwargs": {"enable_thinking": False}},
+    {"mismatch": "as_stored"},
+    {"mismatch": "as_prompted"},
+    {"template_kwargs": {"enable_thinking": False}, "unstable": "split"},
+    {"stops": ["<|user|>"]},
+    {"stops": ["<|end|>"]},
+    {"stops": ["<|user|>"], "template_kwargs": {"enable_thinking": False}},
+    {"stops": ["<|user|>"], "mismatch": "as_stored"},
+    {"stops": ["<|end|>"], "mismatch": "as_stored"},
+]
+
+
+def tokenizers(row: Mapping[str, str], text: str) -> Iterator[Any]:
+    """The two tokenizers of a template, which know its control strings."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bos = None if row["bos_token_used"] == "(unset)" else row["bos_token_used"]
+    control = sorted({*CONTROL.findall(text), row["eos_token_used"], *filter(None, [bos])})
+    byte_level = pre_tokenizers.ByteLevel
+    llama = pre_tokenizers.Split(Regex(LLAMA_3), "isolated")
+    for before in (
+        byte_level(add_prefix_space=False, use_regex=True),
+        pre_tokenizers.Sequence([llama, byte_level(add_prefix_space=False, use_regex=False)]),
+    ):
+        backend = Tokenizer(models.BPE())
+        backend.pre_tokenizer = before
+        backend.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=600, initial_alphabet=byte_level.alphabet(), show_progress=False
+        )
+        prompts = (ROOT / "data/replay/prompts.jsonl").read_text(encoding="utf-8").splitlines()
+        backend.train_from_iterator(prompts, trainer)
+        for token in control:
+            backend.add_tokens([AddedToken(token, normalized=False, special="think" not in token)])
+        yield PreTrainedTokenizerFast(
+            tokenizer_object=backend, bos_token=bos, eos_token=row["eos_token_used"]
+        )
+
+
+def trained(
+    template: Template, messages: Sequence[Any], settings: Mapping[str, Any]
+) -> list[str] | str:
+    """The trained texts of a conversation, example by example, or the rule that refuses it."""
+    try:
+        stops = stop_sequences(template, eos_ids=[], declared=settings.get("stops", []))
+        done = tokenize_conversation(
+            Conversation("c", "table", list(messages), 1),
+            template,
+            stops,
+            loss_on="assistant",
+            unstable=settings.get("unstable", "error"),
+            mismatch=settings.get("mismatch", "error"),
+        )
+    except InputError as error:
+        return error.findings[0].rule
+    return [
+        template.tokenizer.decode(
+            [label for label in example.labels if label != IGNORE_INDEX],
+            skip_special_tokens=False,
+            clean_up_tokenization_spaces=False,
+        )
+        for example in done.examples
+    ]
+
+
+def cell(row: Mapping[str, str], text: str, talk: str, settings: Mapping[str, Any]) -> str:
+    """`exact`, the rule that refuses, or `differs` where the two tokenizers disagree."""
+    kwargs = dict(settings.get("template_kwargs", {}))
+    stored = settings.get("mismatch") == "as_stored"
+    found = [
+        trained(Template(tokenizer, text, kwargs, "2026-01-01", stored), TALKS[talk], settings)
+        for tokenizer in tokenizers(row, text)
+    ]
+    if found[0] != found[1]:
+        return "differs"
+    return found[0] if isinstance(found[0], str) else "exact"
+
+
+def line(row: Mapping[str, str], text: str) -> list[str]:
+    """One template: its name, the settings that plain chat needs, and a cell per conversation."""
+    first = cell(row, text, "plain", {})
+    chosen = next((s for s in SETTINGS if cell(row, text, "plain", s) == "exact"), {})
+    needs = " and ".join(f"`{key}: {json.dumps(value)}`" for key, value in chosen.items())
+    others = [cell(row, text, talk, chosen) for talk in TALKS if talk != "plain"]
+    plain = cell(row, text, "plain", chosen)
+    shown = plain if first == plain else f"{first}; {plain} with {needs}"
+    return [row["name"], shown.replace("|", "\\|"), *others]
+
+
+def table(folder: Path) -> str:
+    """The Markdown page."""
+    with (folder / "SOURCES.tsv").open(encoding="utf-8", newline="") as handle:
+        rows = sorted(csv.DictReader(handle, delimiter="\t"), key=lambda row: row["name"])
+    lines = [
+        line(row, (folder / f"{row['name']}.jinja").read_bytes().decode("utf-8")) for row in rows
+    ]
+    plain = sum(cells[1] == "exact" for cells in lines)
+    cured = sum("exact" in cells[1] for cells in lines)
+    head = ["template", *TALKS]
+    body = ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines]]
+    return (
+        "# Published chat templates\n\n"
+        "Written by `python bench/template_table.py FOLDER`. `exact`: the trained text is what"
+        " inference must write, proven by both derivations, and the same with two tokenizers (the"
+        " pre-tokenizers of GPT-2 and Llama 3). Anything else is the rule that refuses the"
+        " conversation ([failures.md](failures.md)); settings belong to `tokenizer`, and the other"
+        " columns use those that plain two-turn chat needs.\n\n"
+        f"Plain two-turn chat: {plain} of {len(lines)} exact with no setting, {cured} with at most"
+        " two.\n\n" + "\n".join(body) + "\n"
+    )
+
+
+def main() -> int:
+    """Write the page."""
+    OUT.write_text(table(Path(sys.argv[1])), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
