@@ -11,7 +11,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ SETTINGS: list[dict[str, Any]] = [  # tried in this order; at most two lines of 
 ]
 
 
-def tokenizers(row: Mapping[str, str], text: str) -> Iterator[Any]:
+def tokenizers(row: Mapping[str, str], text: str) -> list[Any]:
     """The two tokenizers of a template, which know its control strings."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -81,6 +81,7 @@ def tokenizers(row: Mapping[str, str], text: str) -> Iterator[Any]:
     control = sorted({*CONTROL.findall(text), row["eos_token_used"], *filter(None, [bos])})
     byte_level = pre_tokenizers.ByteLevel
     llama = pre_tokenizers.Split(Regex(LLAMA_3), "isolated")
+    made = []
     for before in (
         byte_level(add_prefix_space=False, use_regex=True),
         pre_tokenizers.Sequence([llama, byte_level(add_prefix_space=False, use_regex=False)]),
@@ -95,9 +96,12 @@ def tokenizers(row: Mapping[str, str], text: str) -> Iterator[Any]:
         backend.train_from_iterator(prompts, trainer)
         for token in control:
             backend.add_tokens([AddedToken(token, normalized=False, special="think" not in token)])
-        yield PreTrainedTokenizerFast(
-            tokenizer_object=backend, bos_token=bos, eos_token=row["eos_token_used"]
+        made.append(
+            PreTrainedTokenizerFast(
+                tokenizer_object=backend, bos_token=bos, eos_token=row["eos_token_used"]
+            )
         )
+    return made
 
 
 def trained(
@@ -126,13 +130,13 @@ def trained(
     ]
 
 
-def cell(row: Mapping[str, str], text: str, talk: str, settings: Mapping[str, Any]) -> str:
+def cell(pair: Sequence[Any], text: str, talk: str, settings: Mapping[str, Any]) -> str:
     """`exact`, the rule that refuses, or `differs` where the two tokenizers disagree."""
     kwargs = dict(settings.get("template_kwargs", {}))
     stored = settings.get("mismatch") == "as_stored"
     found = [
         trained(Template(tokenizer, text, kwargs, "2026-01-01", stored), TALKS[talk], settings)
-        for tokenizer in tokenizers(row, text)
+        for tokenizer in pair
     ]
     if found[0] != found[1]:
         return "differs"
@@ -141,11 +145,12 @@ def cell(row: Mapping[str, str], text: str, talk: str, settings: Mapping[str, An
 
 def line(row: Mapping[str, str], text: str) -> list[str]:
     """One template: its name, the settings that plain chat needs, and a cell per conversation."""
-    first = cell(row, text, "plain", {})
-    chosen = next((s for s in SETTINGS if cell(row, text, "plain", s) == "exact"), {})
+    pair = tokenizers(row, text)
+    first = cell(pair, text, "plain", {})
+    chosen = next((s for s in SETTINGS if cell(pair, text, "plain", s) == "exact"), {})
     needs = " and ".join(f"`{key}: {json.dumps(value)}`" for key, value in chosen.items())
-    others = [cell(row, text, talk, chosen) for talk in TALKS if talk != "plain"]
-    plain = cell(row, text, "plain", chosen)
+    others = [cell(pair, text, talk, chosen) for talk in TALKS if talk != "plain"]
+    plain = cell(pair, text, "plain", chosen)
     shown = plain if first == plain else f"{first}; {plain} with {needs}"
     return [row["name"], shown.replace("|", "\\|"), *others]
 

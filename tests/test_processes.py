@@ -49,7 +49,7 @@ def test_few_items_are_read_ahead() -> None:
     found = in_order(str, items(), processes=2, start=nothing)
     assert [next(found) for _ in range(3)] == ["0", "1", "2"]
     assert len(read) <= 3 + 2 * IN_FLIGHT
-    found.close()  # type: ignore[attr-defined]
+    found.close()
 
 
 def test_a_fault_in_a_worker_is_raised_here() -> None:

@@ -1,8 +1,6 @@
 """A small version of bench/fuzz_data.py, and readers with planted faults that it must catch."""
 
 import json
-import sys
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -14,14 +12,9 @@ FILES = 300
 
 
 @pytest.fixture(scope="module")
-def fuzz_data(root) -> Iterator[ModuleType]:
+def fuzz_data(script) -> ModuleType:
     """The script as a module."""
-    before = list(sys.path)
-    sys.path.insert(0, str(root / "bench"))
-    import fuzz_data
-
-    yield fuzz_data
-    sys.path[:] = before
+    return script("fuzz_data")
 
 
 def test_every_file_gives_what_its_maker_states(fuzz_data, tmp_path):

@@ -1,22 +1,15 @@
 """docs/templates.md is what the command writes; a cell is exact only where two tokenizers agree."""
 
 import csv
-import sys
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 
 
 @pytest.fixture(scope="module")
-def template_table(root) -> Iterator[ModuleType]:
+def template_table(script) -> ModuleType:
     """The script as a module."""
-    before = list(sys.path)
-    sys.path.insert(0, str(root / "bench"))
-    import template_table
-
-    yield template_table
-    sys.path[:] = before
+    return script("template_table")
 
 
 @pytest.fixture(scope="module")
@@ -60,4 +53,5 @@ def test_two_tokenizers_that_disagree_are_not_exact(template_table, rows, monkey
     answers = iter([["yo"], ["yo<|im_end|>"]])
     monkeypatch.setattr(template_table, "trained", lambda *_: next(answers))
     row, text = rows["qwen-qwen2_5-7b-instruct"]
-    assert template_table.cell(row, text, "plain", {}) == "differs"
+    pair = template_table.tokenizers(row, text)
+    assert template_table.cell(pair, text, "plain", {}) == "differs"

@@ -1,6 +1,7 @@
 """Long conversations: all bodies at once, equal to the per-turn definition, at linear cost."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -140,8 +141,7 @@ def test_cost_is_linear_in_the_turns(
     counts = {}
     for turns in (20, 40, 80):
         messages = talk(*["hi", "yo"] * turns)
-        run = lambda messages=messages: tokenized(template, messages)  # noqa: E731
-        counts[turns] = renders(template, run, monkeypatch)
+        counts[turns] = renders(template, partial(tokenized, template, messages), monkeypatch)
     assert counts[20][0] == counts[40][0] == counts[80][0] < 40
     assert counts[80][1] < 4.2 * counts[20][1]
 

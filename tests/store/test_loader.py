@@ -38,7 +38,7 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def counting(source: Source, directory: Path, **options: object) -> None:
         seen.append(source["kind"])
-        real(source, directory, **options)  # type: ignore[arg-type]
+        real(source, directory, **options)
 
     monkeypatch.setattr(loader, "fetch", counting)
     return seen

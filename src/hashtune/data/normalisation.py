@@ -72,6 +72,6 @@ def change_conversations(
         messages = [_change_message(m, rules, changed) for m in conversation.messages]
         counts.update(changed)
         if changed:
-            conversation = replace(conversation, messages=messages, id=content_id(messages))  # noqa: PLW2901
+            conversation = replace(conversation, messages=messages, id=content_id(messages))  # noqa: PLW2901  its new form
         result.append(conversation)
     return result, counts

@@ -89,6 +89,7 @@ def _snapshot(repo: str, revision: str) -> Path:
         raise _hub_error(repo, f"has no commit {revision}", f"see {page}/commits/main") from error
     except errors.HFValidationError as error:
         raise _hub_error(repo, "is no repository name", "write owner/name") from error
+    # the stubs of huggingface_hub do not export HTTPError
     except (errors.LocalEntryNotFoundError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         reason = f"cannot be reached and is not in the cache ({type(error).__name__})"
         fix = "check the network, HF_ENDPOINT and HF_HUB_OFFLINE, then run again: it continues"
