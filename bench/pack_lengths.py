@@ -1,10 +1,10 @@
 """Rows and seconds of packing, beside best-fit decreasing, on seeded lengths and on GSM8K.
 
-usage: python bench/pack_lengths.py [--count 1000000] [--gsm8k FILE --tokenizer TOKENIZER_JSON]
+usage: python bench/pack_lengths.py [--count 1000000] [--gsm8k FILE --base FOLDER]
 
 One process on one core. "like GSM8K" are 7,473 lengths of a log-normal distribution; --gsm8k (JSON
-lines with question and answer) adds the real ones, --tokenizer is a tokenizer.json such as
-"$(hashtune base)/tokenizer.json". Every packing is checked: all documents once, no row above the
+lines with question and answer) adds the real ones, rendered with the chat template in --base, such
+as "$(hashtune base)". Every packing is checked: all documents once, no row above the
 capacity, no more rows than best-fit decreasing. Exits 1 when a million lengths take 3 s or more.
 """
 
@@ -23,7 +23,6 @@ from hashtune.packing.bins import best_fit_decreasing, lower_bound, pack_lengths
 SEED = 0
 LIMIT_SECONDS = 3.0
 MILLION = 1_000_000
-CHAT = "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{answer}<|im_end|>\n"
 
 
 def cases(count: int) -> list[tuple[str, int, list[int]]]:
@@ -43,13 +42,17 @@ def cases(count: int) -> list[tuple[str, int, list[int]]]:
     return drawn
 
 
-def gsm8k(file: Path, tokenizer: Path) -> list[int]:
-    """Tokens of each row's question and answer, in ChatML."""
-    from tokenizers import Tokenizer
+def gsm8k(file: Path, base: Path) -> list[int]:
+    """Tokens of each row as a conversation of question and answer."""
+    from transformers import AutoTokenizer
 
-    encoder = Tokenizer.from_file(str(tokenizer))
+    tokenizer = AutoTokenizer.from_pretrained(base)
     rows = map(json.loads, filter(None, file.read_text(encoding="utf-8").split("\n")))
-    return [len(encoder.encode(CHAT.format(**row), add_special_tokens=False)) for row in rows]
+    chats = [
+        [{"role": "user", "content": r["question"]}, {"role": "assistant", "content": r["answer"]}]
+        for r in rows
+    ]
+    return [len(ids) for ids in tokenizer.apply_chat_template(chats)["input_ids"]]
 
 
 def check(lengths: Sequence[int], capacity: int, rows: list[list[int]], limit: int) -> None:
@@ -63,12 +66,12 @@ def main() -> int:
     """Print one line per case; 1 when the time limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gsm8k", type=Path, metavar="FILE")
-    parser.add_argument("--tokenizer", type=Path, metavar="TOKENIZER_JSON")
+    parser.add_argument("--base", type=Path, metavar="FOLDER")
     parser.add_argument("--count", type=int, default=MILLION)
     arguments = parser.parse_args()
     every = cases(arguments.count)
     if arguments.gsm8k:
-        lengths = gsm8k(arguments.gsm8k, arguments.tokenizer)
+        lengths = gsm8k(arguments.gsm8k, arguments.base)
         every.insert(0, ("GSM8K", 1024, [length for length in lengths if length <= 1024]))
     late = 0
     print("lengths       capacity  documents   bound    rows     BFD    padding  seconds  BFD s")

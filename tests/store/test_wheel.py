@@ -156,3 +156,22 @@ def test_pin_and_file_are_needed(given: Source, field: str, tmp_path: Path) -> N
     with pytest.raises(InputError) as error:
         fetch(given, tmp_path)
     assert [finding.field for finding in error.value.findings] == [field]
+
+
+def test_how_a_tokenizer_was_loaded_does_not_change_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoTokenizer, tokenization_utils_base
+
+    build_synthetic(tmp_path, seed=0)
+    saved, as_transformers_does = [], []
+    for name, is_offline_mode in (("on", lambda: False), ("off", lambda: True)):
+        monkeypatch.setattr(tokenization_utils_base, "is_offline_mode", is_offline_mode)
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+        tokenizer.save_pretrained(tmp_path / f"{name}_as_is")
+        as_transformers_does.append((tmp_path / f"{name}_as_is/tokenizer_config.json").read_bytes())
+        wheel.save_tokenizer(tokenizer, tmp_path / name)
+        saved.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert saved[0] == saved[1]
+    assert {"tokenizer.json", "tokenizer_config.json"} <= saved[0].keys()
+    assert as_transformers_does[0] != as_transformers_does[1]  # the fault this guards against

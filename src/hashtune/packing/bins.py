@@ -19,7 +19,7 @@ from hashtune.packing.subset_sum import subset_sum
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SUBSET_SUM_BITS = 10_000_000_000  # bits shifted before best fit takes the rest: about 1 s
+SUBSET_SUM_BITS = 3_000_000_000  # bits shifted before best fit takes the rest: about 1 s
 SHIFT_BITS = 10_000  # what a shift costs whatever its length
 
 Bins = list[list[int]]

@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from hashtune import writers
 from hashtune.errors import Finding, InputError, nearest
@@ -119,4 +120,14 @@ def convert(gguf: Path, directory: Path) -> None:
         quantization_config=GgufConfig(dequantize=True),
     ).to(torch.bfloat16)
     model.save_pretrained(directory)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(directory)
+    save_tokenizer(AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name), directory)
+
+
+def save_tokenizer(tokenizer: Any, directory: Path) -> None:
+    """Write a Hugging Face tokenizer without how it was loaded.
+
+    transformers notes that in tokenizer_config.json, so that HF_HUB_OFFLINE would change the base.
+    """
+    for name in ("is_local", "local_files_only"):
+        tokenizer.init_kwargs.pop(name, None)
+    tokenizer.save_pretrained(directory)
