@@ -23,7 +23,7 @@ from hashtune.training.model import (
     quantization_config,
     set_determinism,
 )
-from hashtune.training.plan import Plan, Settings
+from hashtune.training.plan import Plan, Settings, check_plan
 from hashtune.training.signals import StopRequest
 from hashtune.training.summary import measure, summarise
 
@@ -72,6 +72,7 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
         "determinism": spec.determinism.model_dump(),
         "select": spec.checkpoint.select,
         "eval_every_steps": spec.checkpoint.eval_every_steps,
+        "early_stop_patience": spec.checkpoint.early_stop_patience,
         "max_skipped_steps": spec.checkpoint.max_skipped_steps,
     }
 
@@ -85,6 +86,8 @@ def read_plan() -> Plan:
 
 def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
     set_determinism(spec.determinism)
+    plan = read_plan()
+    check_plan(plan, spec.schedule, spec.checkpoint)
     manifest = read_manifest(MANIFEST)
     base = load_base(
         manifest,
@@ -92,13 +95,13 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         quantization_config=quantization_config(spec.quantization, spec.precision),
     )
     trainee = build_trainee(base, spec.method, precision=spec.precision, seed=spec.seed)
-    plan = read_plan()
     probe = _probe(trainee, plan)
     settings = Settings(
         optim=spec.optim,
         schedule=spec.schedule,
         batch=spec.batch,
         checkpoint=spec.checkpoint,
+        seed=spec.seed,
         run=folder,
         identity=identity,
         spec=_identity_parts(spec),
