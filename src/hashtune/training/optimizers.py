@@ -194,6 +194,6 @@ def _restored(
     slot: str, value: Tensor, parameter: nn.Parameter, optimizer: torch.optim.Optimizer
 ) -> Tensor | int:
     if slot == "step" and not value.is_floating_point():
-        return int(value)  # a tensor would turn beta ** step into float32
+        return int(value)  # as bitsandbytes and transformers keep it
     host = slot == "step" and not optimizer.defaults.get("fused")
     return value.to("cpu" if host else parameter.device).clone()
