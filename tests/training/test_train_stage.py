@@ -237,6 +237,50 @@ def test_the_report_gives_the_loss_of_the_adapter_not_of_the_last_step(
     assert report["steps"] == 6
 
 
+def test_an_early_stop_is_in_the_report(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hashtune.training import loop as loops
+    from hashtune.training.step import EvalResult
+
+    losses = iter([1.0, 2.0])
+    monkeypatch.setattr(loops, "evaluate_loss", lambda *a, **k: EvalResult(next(losses), 0.5))
+    write_params({"checkpoint": {"early_stop_patience": 1}})
+    train.run()
+    report = writers.read_json(Path("reports/train.json"))
+    assert (report["steps"], report["stopped_early"], report["best_step"]) == (4, True, 2)
+    metrics = writers.read_json(train.OUTPUTS["curves"] / "metrics.json")
+    assert metrics["eval"]["since_best"] == 1
+
+
+def test_settings_that_the_plan_cannot_hold_are_refused_before_anything_is_loaded(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hashtune.errors import InputError
+
+    writers.write_parquet(train.PACK / "eval.parquet", [], records.row_schema())
+    monkeypatch.setattr(train, "load_base", lambda *a, **k: pytest.fail("it loaded"))
+    write_params(
+        {
+            "schedule": {"warmup_fraction": None, "warmup_steps": 7},
+            "checkpoint": {"early_stop_patience": 1},
+        }
+    )
+    with pytest.raises(InputError) as caught:
+        train.run()
+    assert [(f.rule, f.field) for f in caught.value.findings] == [
+        ("schedule-length", "schedule.warmup_steps"),
+        ("no-eval", "checkpoint.early_stop_patience"),
+    ]
+
+
+def test_an_optimizer_that_needs_cuda_is_refused_and_leaves_nothing(checkout: Path) -> None:
+    from hashtune.errors import InputError
+
+    write_params({"optim": {"name": "paged_adamw_8bit"}})
+    with pytest.raises(InputError, match="cuda-only"):
+        train.run()
+    assert not train.OUT.exists()
+
+
 def test_the_plan_is_read_as_it_was_written(checkout: Path, plan: Plan) -> None:
     found = train.read_plan()
     assert found == Plan(list(plan.rows), [list(s) for s in plan.steps], list(plan.eval_rows))

@@ -1,7 +1,7 @@
 """Optimizers over the trainable parameters; weight decay spares vectors (biases, norms).
 
     adamw             torch.optim.AdamW, a loop over the tensors: the default, on a CPU
-    adamw_fused       the same in one kernel: other bits, a third of the time on a CPU
+    adamw_fused       the same in one kernel: faster, other bits
     adamw_8bit        bitsandbytes: both moments as 8-bit codes in blocks of 256
     paged_adamw_*     bitsandbytes: state in CUDA's unified memory; refused on a CPU
     adafactor         transformers: row and column second moments, our learning rate
