@@ -1,8 +1,9 @@
 """train: the adapter.
 
 Reads the packing plan and the base, trains with exact resume ($HASHTUNE_HOME/runs/<identity>/),
-writes build/train/adapter/ and build/train/curves/. SIGTERM, SIGINT and the death of DVC finish the
-step, checkpoint and exit 75; `dvc repro` continues to the same bits.
+writes build/train/adapter/ and build/train/curves/. Ends with the plan, or earlier when the eval
+loss no longer improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC
+finish the step, checkpoint and exit 75; `dvc repro` continues to the same bits.
 """
 
 from pathlib import Path
