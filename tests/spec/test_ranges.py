@@ -32,7 +32,7 @@ def test_the_words() -> None:
     ]
     assert list(hints(spec({"duration.epochs": 4}))) == [
         "duration.epochs 4 is above 1 to 3, usual for fine-tuning "
-        "(TM, section 3.4, and Unsloth's LoRA guide)"
+        "(TM on regularisation, and Unsloth's LoRA guide)"
     ]
 
 

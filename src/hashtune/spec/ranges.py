@@ -43,10 +43,10 @@ RANGES = (
     Range("optim.lr", 5e-6, 2e-5, f"{SWEEP}; a tenth of LoRA's", FULL, ADAMW_SIZED),
     Range("optim.lr", 2e-6, 1.7e-4, TENTH, ADAPTERS, LION),
     Range("optim.lr", 5e-7, 7e-6, TENTH, FULL, LION),
-    Range("optim.weight_decay", 0.0, 0.1, "TM, section 3.4, and Unsloth's LoRA guide"),
+    Range("optim.weight_decay", 0.0, 0.1, "TM on regularisation, and Unsloth's LoRA guide"),
     Range("optim.neftune_alpha", 5.0, 15.0, "Jain et al. 2023, arXiv 2310.05914"),
-    Range("duration.epochs", 1, 3, "TM, section 3.4, and Unsloth's LoRA guide"),
-    Range("schedule.warmup_fraction", 0.03, 0.1, "TM, section 3.4"),
+    Range("duration.epochs", 1, 3, "TM on regularisation, and Unsloth's LoRA guide"),
+    Range("schedule.warmup_fraction", 0.03, 0.1, "TM on schedules"),
     Range("schedule.decay_fraction", 0.1, 0.2, "Haegele et al. 2024, arXiv 2405.18392"),
 )
 
