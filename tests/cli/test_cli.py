@@ -31,6 +31,16 @@ def test_compose_then_check(project, capsys):
     assert "valid: default,optim.lr=0.25" in out
 
 
+def test_a_hint_refuses_nothing(project, capsys):
+    main(["compose", "optim.lr=0.25", "duration.epochs=9"])
+    capsys.readouterr()
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    assert "hint: optim.lr 0.25 is above" in out
+    assert "hint: duration.epochs 9 is above 1 to 3" in out
+    assert out.endswith("duration.epochs=9,optim.lr=0.25\n")
+
+
 def test_print_writes_nothing(project, capsys):
     assert main(["compose", "--print"]) == 0
     assert capsys.readouterr().out.startswith("run:\n")

@@ -2,12 +2,15 @@
 
 import pytest
 
+from hashtune.errors import InputError
 from hashtune.spec.composition import compose, parse
 from hashtune.spec.load import validate
 from hashtune.spec.pins import check_pins
 
 PII = "data/patterns/pii.jsonl"
 HASH = "0" * 64
+WSD = {"schedule.name": "wsd", "schedule.decay": "linear", "schedule.decay_fraction": 0.2}
+START = {"schedule.decay_start": 80}
 
 
 def found(project, changes):
@@ -67,6 +70,15 @@ def test_the_shipped_spec_is_pinned(project):
         ({"method.type": "qlora"}, ("method.type", "contradiction")),
         ({"checkpoint.every_steps": 3}, ("checkpoint.eval_every_steps", "contradiction")),
         ({"data.task.fields": []}, ("data.task.fields", "contradiction")),
+        ({"schedule.warmup_steps": 5}, ("schedule.warmup_steps", "contradiction")),
+        ({"schedule.warmup_fraction": None}, ("schedule.warmup_steps", "contradiction")),
+        ({"schedule.decay": "linear"}, ("schedule.decay", "contradiction")),
+        ({"schedule.decay_start": 5}, ("schedule.decay", "contradiction")),
+        ({"schedule.name": "wsd"}, ("schedule.decay", "contradiction")),
+        ({"schedule.name": "wsd"}, ("schedule.decay_start", "contradiction")),
+        ({**WSD, "schedule.decay_start": 5}, ("schedule.decay_start", "contradiction")),
+        ({"optim.name": "paged_adamw_8bit"}, ("optim.name", "cuda-only")),
+        ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
         (
@@ -106,3 +118,18 @@ def test_a_changed_byte_in_data_is_seen(project):
 def test_sources_and_held_out_files_may_be_remote(project):
     changes = {"data.sources.0.uri": "https://x/d.jsonl", "data.test.uri": "s3://bucket/d.jsonl"}
     assert found(project, changes) == []
+
+
+def test_a_paged_optimizer_may_be_planned_for_a_gpu(project):
+    assert found(project, {"optim.name": "paged_adamw_8bit", "hardware.device": "cuda"}) == []
+
+
+def test_steps_instead_of_fractions(project):
+    changes = {"schedule.warmup_fraction": None, "schedule.warmup_steps": 10}
+    assert found(project, changes | {**WSD, "schedule.decay_fraction": None} | START) == []
+
+
+@pytest.mark.parametrize("key", ["optim.beta1", "optim.beta2"])
+def test_a_beta_of_one_never_forgets_and_is_refused(project, key):
+    with pytest.raises(InputError, match=key):
+        found(project, {key: 1.0})

@@ -103,7 +103,11 @@ def test_the_check_sees_an_undeclared_param():
         "optim.lr",
         "schedule.name",
         "schedule.warmup_fraction",
+        "schedule.warmup_steps",
         "schedule.min_lr_ratio",
+        "schedule.decay",
+        "schedule.decay_fraction",
+        "schedule.decay_start",
     }
 
 

@@ -105,6 +105,16 @@ OPTIM = {
     "eps": 1e-8,
     "weight_decay": 0.01,
     "grad_clip": 1.0,
+    "neftune_alpha": None,
+}
+SCHEDULE = {
+    "name": "cosine",
+    "warmup_fraction": 0.3,
+    "warmup_steps": None,
+    "min_lr_ratio": 0.1,
+    "decay": None,
+    "decay_fraction": None,
+    "decay_start": None,
 }
 
 
@@ -143,6 +153,7 @@ def make_loop(
             "keep_last": 1,
             "eval_every_steps": 2,
             "select": "last",
+            "early_stop_patience": None,
             "max_skipped_steps": 0,
         }
 
@@ -154,9 +165,10 @@ def make_loop(
 
         settings = Settings(
             optim=make_optim(**(optim or {})),
-            schedule=Schedule(name="cosine", warmup_fraction=0.3, min_lr_ratio=0.1),
+            schedule=Schedule(**SCHEDULE),
             batch=Batch(micro=1, grad_accum=2, world_size=1),
             checkpoint=Checkpoint(**{**cadence, **checkpoint}),
+            seed=7,
             run=tmp_path / run,
             identity=identity,
             spec={"note": "the spec text"},

@@ -175,6 +175,63 @@ def test_a_broken_best_checkpoint_is_refused_not_taken(
         make_loop("run", select="best").run()
 
 
+EVERY_STEP = {"every_steps": 1, "eval_every_steps": 1, "early_stop_patience": 2}
+
+
+def since_best(loop: Loop) -> dict[int, int]:
+    points = [point for point in loop.progress.points if "eval/loss" in point]
+    return {point["step"]: point["eval/since_best"] for point in points}
+
+
+def test_early_stopping_counts_evaluations_and_takes_the_best(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = plant_eval(monkeypatch, 3.0, 1.0, 2.0, 1.0)
+    said: list[str] = []
+    loop = make_loop("run", select="best", said=said, **EVERY_STEP)
+    progress = loop.run()
+    assert (progress.step, progress.best_step, loop.stopped_early) == (4, 2, True)
+    assert since_best(loop) == {1: 0, 2: 0, 3: 1, 4: 2}  # an equal loss is no better one
+    assert all(torch.equal(loop.trainee.parameters[n], t) for n, t in seen[1].items())
+    assert said.count("  no better eval loss than at step 2: training ends") == 1
+
+
+def test_early_stopping_survives_a_resume(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_eval(monkeypatch, 3.0, 1.0, 2.0, 2.5)
+    straight = make_loop("straight", **EVERY_STEP)
+    straight.run()
+    plant_eval(monkeypatch, 3.0, 1.0, 2.0)
+    with pytest.raises(Stopped):
+        make_loop("cut", stop_after=3, **EVERY_STEP).run()
+    plant_eval(monkeypatch, 2.5)
+    resumed = make_loop("cut", **EVERY_STEP)
+    assert resumed.run() == straight.progress
+    plant_eval(monkeypatch)  # killed after the last checkpoint: it evaluates and trains nothing
+    again = make_loop("cut", **EVERY_STEP)
+    assert again.run() == straight.progress
+    assert again.meter.steps == 0
+
+
+def test_a_loss_that_falls_never_stops_early(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_eval(monkeypatch, 6.0, 5.0, 5.5, 4.0, 4.5, 3.0)
+    loop = make_loop("run", **EVERY_STEP)
+    assert loop.run().step == 6
+    assert not loop.stopped_early
+
+
+def test_without_patience_nothing_is_counted_in_the_curves(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_eval(monkeypatch, 1.0, 2.0, 3.0)
+    progress = make_loop("run").run()
+    assert progress.step == 6
+    assert not any("eval/since_best" in point for point in progress.points)
+
+
 def test_a_non_finite_eval_loss_stops(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     plant_eval(monkeypatch, math.nan)
     with pytest.raises(InputError, match="the eval loss after step 2 is nan"):

@@ -51,6 +51,10 @@ def equal(one: Loop, other: Loop) -> bool:
         ([1, 2, 3, 4, 5], {"dropout": 0.1, "select": "best"}),
         ([4], {"dropout": 0.0, "select": "last"}),
         ([3], {"dropout": 0.1, "optim": {"name": "sgd", "lr": 0.5}}),
+        ([3], {"dropout": 0.1, "optim": {"name": "adamw_8bit"}}),
+        ([3], {"dropout": 0.1, "optim": {"name": "muon", "beta1": 0.95}}),
+        ([3], {"dropout": 0.1, "optim": {"name": "adafactor", "eps": 1e-30}}),
+        ([1, 4], {"dropout": 0.1, "optim": {"neftune_alpha": 5.0}}),
     ],
 )
 def test_resume_is_exact(stops: list[int], changes: dict[str, Any], make_loop: MakeLoop) -> None:

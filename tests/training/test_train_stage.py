@@ -30,8 +30,17 @@ SECTIONS: dict[str, Any] = {
         "eps": 1e-8,
         "weight_decay": 0.0,
         "grad_clip": 1.0,
+        "neftune_alpha": None,
     },
-    "schedule": {"name": "linear", "warmup_fraction": 0.0, "min_lr_ratio": 0.1},
+    "schedule": {
+        "name": "linear",
+        "warmup_fraction": 0.0,
+        "warmup_steps": None,
+        "min_lr_ratio": 0.1,
+        "decay": None,
+        "decay_fraction": None,
+        "decay_start": None,
+    },
     "batch": {"micro": 2, "grad_accum": 1, "world_size": 1},
     "precision": "fp32",
     "seed": 7,
@@ -41,6 +50,7 @@ SECTIONS: dict[str, Any] = {
         "keep_last": 1,
         "eval_every_steps": 2,
         "select": "last",
+        "early_stop_patience": None,
         "max_skipped_steps": 0,
     },
 }
@@ -159,12 +169,14 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"quantization": {"type": "nf4"}},
         {"optim": {"lr": 0.02}},
         {"optim": {"grad_clip": 2.0}},
+        {"optim": {"neftune_alpha": 5.0}},
         {"schedule": {"min_lr_ratio": 0.2}},
         {"batch": {"micro": 1}},
         {"precision": "bf16"},
         {"seed": 8},
         {"determinism": {"threads": 2}},
         {"checkpoint": {"select": "best"}},
+        {"checkpoint": {"early_stop_patience": 2}},
         {"checkpoint": {"eval_every_steps": 4}},
         {"checkpoint": {"max_skipped_steps": 1}},
     ]
@@ -223,6 +235,50 @@ def test_the_report_gives_the_loss_of_the_adapter_not_of_the_last_step(
     report = writers.read_json(Path("reports/train.json"))
     assert (report["adapter_step"], report["best_step"], report["eval_loss"]) == (2, 2, 1.0)
     assert report["steps"] == 6
+
+
+def test_an_early_stop_is_in_the_report(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hashtune.training import loop as loops
+    from hashtune.training.step import EvalResult
+
+    losses = iter([1.0, 2.0])
+    monkeypatch.setattr(loops, "evaluate_loss", lambda *a, **k: EvalResult(next(losses), 0.5))
+    write_params({"checkpoint": {"early_stop_patience": 1}})
+    train.run()
+    report = writers.read_json(Path("reports/train.json"))
+    assert (report["steps"], report["stopped_early"], report["best_step"]) == (4, True, 2)
+    metrics = writers.read_json(train.OUTPUTS["curves"] / "metrics.json")
+    assert metrics["eval"]["since_best"] == 1
+
+
+def test_settings_that_the_plan_cannot_hold_are_refused_before_anything_is_loaded(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hashtune.errors import InputError
+
+    writers.write_parquet(train.PACK / "eval.parquet", [], records.row_schema())
+    monkeypatch.setattr(train, "load_base", lambda *a, **k: pytest.fail("it loaded"))
+    write_params(
+        {
+            "schedule": {"warmup_fraction": None, "warmup_steps": 7},
+            "checkpoint": {"early_stop_patience": 1},
+        }
+    )
+    with pytest.raises(InputError) as caught:
+        train.run()
+    assert [(f.rule, f.field) for f in caught.value.findings] == [
+        ("schedule-length", "schedule.warmup_steps"),
+        ("no-eval", "checkpoint.early_stop_patience"),
+    ]
+
+
+def test_an_optimizer_that_needs_cuda_is_refused_and_leaves_nothing(checkout: Path) -> None:
+    from hashtune.errors import InputError
+
+    write_params({"optim": {"name": "paged_adamw_8bit"}})
+    with pytest.raises(InputError, match="cuda-only"):
+        train.run()
+    assert not train.OUT.exists()
 
 
 def test_the_plan_is_read_as_it_was_written(checkout: Path, plan: Plan) -> None:

@@ -8,13 +8,17 @@ from hashtune.lineage.lock import stale
 from hashtune.spec.composition import check_drift, run_name
 from hashtune.spec.load import read_params, validate
 from hashtune.spec.pins import check_pins
+from hashtune.spec.ranges import hints
 
 GATE = Path("reports/gate.json")
 LOCK = Path("dvc.lock")
 
 
 def check_spec() -> int:
-    """Schema, drift from conf/ and pins, as the `spec` stage checks them; 0 or InputError."""
+    """Schema, drift from conf/ and pins, as the `spec` stage checks them; 0 or InputError.
+
+    Hints about unusual settings are printed and change no exit code.
+    """
     root = Path.cwd()
     params = read_params()
     drift = check_drift(root, params)
@@ -26,6 +30,8 @@ def check_spec() -> int:
         print(f"note: {drift.note}")
     for change in drift.overrides:
         print(f"override: {change}")
+    for hint in hints(spec):
+        print(f"hint: {hint}")
     print(f"valid: {run_name(spec.run.experiment, drift.overrides)}")
     return 0
 

@@ -4,7 +4,7 @@
     adapter        LoRA weights, fp32                 logits_loss     one chunk of logits
     gradients      of the adapter                     activations     see activations.py
     master         0: the adapter itself is fp32      overhead        context, fragmentation
-    optimizer      AdamW's two moments, SGD's one
+    optimizer      its moments, see optimizer_state.py
 
 Allocated memory is the sum without overhead. It is an estimate from above: workspaces that are not
 alive at the same moment are added up. The settings are those of training/: adapter and its state in
@@ -14,11 +14,12 @@ fp32, bf16 by autocast, the head on trained positions only.
 from dataclasses import dataclass
 from typing import Literal
 
-from hashtune.memory.shapes import Shape, lora_parameters
+from hashtune.memory.optimizer_state import optimizer_bytes
+from hashtune.memory.shapes import Shape, lora_matrices, lora_parameters
+from hashtune.spec.schema import OptimizerName
 
 FP32 = 4
 BYTES = {"fp32": FP32, "bf16": 2}
-OPTIMIZER_BYTES = {"adamw": 8, "sgd": 4}
 # NF4: 4 bits, an fp32 absmax per 64 weights; double quantisation stores the absmax in 8 bits with
 # an fp32 constant per 256 of them: 4 + 8/64 + 32/(64*256) = 4.127 bits (Dettmers et al. 2023,
 # QLoRA, arXiv 2305.14314, section 3).
@@ -42,7 +43,7 @@ class Workload:
     quantization: Literal["none", "int8", "nf4"]
     double_quant: bool
     precision: Literal["fp32", "bf16"]
-    optimizer: Literal["adamw", "sgd"]
+    optimizer: OptimizerName
     r: int
     targets: str | tuple[str, ...]
     dropout: bool
@@ -118,15 +119,15 @@ def loss_bytes(work: Workload) -> int:
 
 
 def static_bytes(work: Workload) -> Buckets:
-    """What is there before a token arrives. The adapter is fp32 and is its own master copy;
-    AdamW keeps two fp32 moments (Loshchilov and Hutter 2017, arXiv 1711.05101), SGD one."""
+    """What is there before a token arrives. The adapter is fp32 and is its own master copy."""
     adapter = work.adapter_parameters
+    matrices = lora_matrices(work.shape, work.r, work.targets)
     return {
         "weights": weight_bytes(work),
         "adapter": adapter * FP32,
         "gradients": adapter * FP32,
         "master": 0,
-        "optimizer": adapter * OPTIMIZER_BYTES[work.optimizer],
+        "optimizer": optimizer_bytes(work.optimizer, matrices),
     }
 
 

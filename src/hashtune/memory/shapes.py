@@ -189,11 +189,18 @@ def adapted_modules(shape: Shape, targets: str | Sequence[str]) -> dict[str, int
     return {name: count for name, count in counts.items() if count}
 
 
-def lora_parameters(shape: Shape, r: int, targets: str | Sequence[str]) -> int:
-    """Trainable parameters of a LoRA adapter: r * (in + out) for each adapted module (Hu et al.
+def lora_matrices(shape: Shape, r: int, targets: str | Sequence[str]) -> list[tuple[int, int, int]]:
+    """(rows, columns, how many) of the adapter's matrices: A is r x in, B is out x r (Hu et al.
     2021, arXiv 2106.09685). InputError as `adapted_modules`."""
     counts = adapted_modules(shape, targets)
-    return sum(
-        counts.get(linear.name, 0) * r * (linear.inputs + linear.outputs)
+    return [
+        matrix
         for linear in shape.linears
-    )
+        if (count := counts.get(linear.name, 0))
+        for matrix in ((r, linear.inputs, count), (linear.outputs, r, count))
+    ]
+
+
+def lora_parameters(shape: Shape, r: int, targets: str | Sequence[str]) -> int:
+    """Trainable parameters of a LoRA adapter: r * (in + out) for each adapted module."""
+    return sum(rows * columns * count for rows, columns, count in lora_matrices(shape, r, targets))

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from hashtune.errors import Finding
 from hashtune.spec.rows import REMOTE, field_faults, policy_faults, remote_scheme
 from hashtune.spec.schema import HeldOut, Source, Spec
+from hashtune.spec.training import training_findings
 from hashtune.writers import sha256_file
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -28,6 +29,7 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
         *_declarations(spec),
         *_files(spec, root),
         *_contradictions(spec),
+        *training_findings(spec),
     ]
 
 
@@ -187,5 +189,3 @@ def _contradictions(spec: Spec) -> Iterator[Finding]:
         )
     if spec.data.task.metric == "json_fields" and not spec.data.task.fields:
         yield _finding("data.task.fields", "is empty", "name the fields", rule="contradiction")
-    if spec.optim.name == "sgd" and spec.optim.beta1 >= 1.0:
-        yield _finding("optim.beta1", "is no momentum", "0 <= beta1 < 1", rule="contradiction")

@@ -18,6 +18,18 @@ Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
+BelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
+OptimizerName = Literal[
+    "adamw",
+    "adamw_fused",
+    "adamw_8bit",
+    "paged_adamw_8bit",
+    "paged_adamw_32bit",
+    "adafactor",
+    "lion",
+    "muon",
+    "sgd",
+]
 
 
 class Section(BaseModel):
@@ -190,28 +202,35 @@ class Method(Section):
     type: Literal["lora", "qlora"]
     r: Count
     alpha: Positive
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)]
+    dropout: BelowOne
     targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)]
 
 
 class Optim(Section):
-    """The optimizer. lr per optimizer step; weight_decay spares biases and norms."""
+    """The optimizer. lr per optimizer step; weight_decay spares biases and norms. neftune_alpha
+    scales the noise on the embeddings while training; null is off."""
 
-    name: Literal["adamw", "sgd"]
+    name: OptimizerName
     lr: Positive
-    beta1: Share
-    beta2: Share
+    beta1: BelowOne
+    beta2: BelowOne
     eps: Positive
     weight_decay: NonNegative
     grad_clip: Positive
+    neftune_alpha: Positive | None
 
 
 class Schedule(Section):
-    """Learning rate over steps; warm-up as a fraction of all steps."""
+    """Learning rate over steps. Warm-up in steps or as a fraction of all; of wsd the shape of the
+    decay and its length as a fraction, or the number of updates before it."""
 
-    name: Literal["cosine", "linear", "constant"]
-    warmup_fraction: Share
+    name: Literal["cosine", "linear", "constant", "wsd"]
+    warmup_fraction: Share | None
+    warmup_steps: Whole | None
     min_lr_ratio: Share
+    decay: Literal["linear", "cosine", "1-sqrt"] | None
+    decay_fraction: Share | None
+    decay_start: Whole | None
 
 
 class Duration(Section):
@@ -237,12 +256,14 @@ class Determinism(Section):
 
 
 class Checkpoint(Section):
-    """Resume state: how often, how many, and which one becomes the adapter."""
+    """Resume state: how often, how many, and which one becomes the adapter. early_stop_patience:
+    evaluations without a new best eval loss after which training ends; null is off."""
 
     every_steps: Count
     keep_last: Count
     eval_every_steps: Count
     select: Literal["best", "last"]
+    early_stop_patience: Count | None
     max_skipped_steps: Whole
 
 

@@ -1,8 +1,9 @@
 """train: the adapter.
 
 Reads the packing plan and the base, trains with exact resume ($HASHTUNE_HOME/runs/<identity>/),
-writes build/train/adapter/ and build/train/curves/. SIGTERM, SIGINT and the death of DVC finish the
-step, checkpoint and exit 75; `dvc repro` continues to the same bits.
+writes build/train/adapter/ and build/train/curves/. Ends with the plan, or earlier when the eval
+loss no longer improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC
+finish the step, checkpoint and exit 75; `dvc repro` continues to the same bits.
 """
 
 from pathlib import Path
@@ -23,7 +24,7 @@ from hashtune.training.model import (
     quantization_config,
     set_determinism,
 )
-from hashtune.training.plan import Plan, Settings
+from hashtune.training.plan import Plan, Settings, check_plan
 from hashtune.training.signals import StopRequest
 from hashtune.training.summary import measure, summarise
 
@@ -72,6 +73,7 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
         "determinism": spec.determinism.model_dump(),
         "select": spec.checkpoint.select,
         "eval_every_steps": spec.checkpoint.eval_every_steps,
+        "early_stop_patience": spec.checkpoint.early_stop_patience,
         "max_skipped_steps": spec.checkpoint.max_skipped_steps,
     }
 
@@ -85,6 +87,8 @@ def read_plan() -> Plan:
 
 def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
     set_determinism(spec.determinism)
+    plan = read_plan()
+    check_plan(plan, spec.schedule, spec.checkpoint)
     manifest = read_manifest(MANIFEST)
     base = load_base(
         manifest,
@@ -92,13 +96,13 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         quantization_config=quantization_config(spec.quantization, spec.precision),
     )
     trainee = build_trainee(base, spec.method, precision=spec.precision, seed=spec.seed)
-    plan = read_plan()
     probe = _probe(trainee, plan)
     settings = Settings(
         optim=spec.optim,
         schedule=spec.schedule,
         batch=spec.batch,
         checkpoint=spec.checkpoint,
+        seed=spec.seed,
         run=folder,
         identity=identity,
         spec=_identity_parts(spec),

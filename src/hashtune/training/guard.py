@@ -1,7 +1,8 @@
-"""The gradient-norm guard: a few non-finite steps are skipped and named, more stop the run."""
+"""Guards of a run: a few non-finite steps are skipped and named, more stop it; early stopping."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hashtune.errors import Finding, InputError
 
@@ -37,3 +38,12 @@ def check_eval_loss(loss: float, *, step: int) -> None:
                 fix="lower optim.lr, or look at the eval data",
             )
         )
+
+
+def evaluations_since_best(points: Sequence[Mapping[str, Any]]) -> int:
+    """Evaluations after the one with the lowest eval loss (the first of equal ones).
+
+    A function of the curves alone: a resumed run counts on where the stopped one was.
+    """
+    losses = [point["eval/loss"] for point in points if "eval/loss" in point]
+    return len(losses) - 1 - losses.index(min(losses)) if losses else 0

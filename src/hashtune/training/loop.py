@@ -16,8 +16,9 @@ from hashtune.errors import Stopped
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
-from hashtune.training.guard import check_eval_loss, check_skips
+from hashtune.training.guard import check_eval_loss, check_skips, evaluations_since_best
 from hashtune.training.model import Trainee
+from hashtune.training.noise import step_noise
 from hashtune.training.optimizers import build_optimizer, optimizer_tensors, restore_optimizer
 from hashtune.training.plan import Meter, Plan, Settings
 from hashtune.training.randomness import restore_rng
@@ -46,13 +47,13 @@ class Loop:
         self.meter.first_step = self.progress.step + 1
         curves = Curves(self.curves_folder, self.progress.points)
         total = len(self.plan.steps)
-        while self.progress.step < total:
+        while not self._over():
             result, lr = self._step(optimizer)
             self._record(curves, result, lr)
             step = self.progress.step
             if step % self.settings.checkpoint.eval_every_steps == 0 or step == total:
                 self._evaluate(curves)
-            at_end = step == total
+            at_end = self._over()
             if self.stop or at_end or step % self.settings.checkpoint.every_steps == 0:
                 self._save(optimizer)
             if self.stop and not at_end:
@@ -62,6 +63,15 @@ class Loop:
         curves.end()
         self._select()
         return self.progress
+
+    def _over(self) -> bool:
+        return self.progress.step == len(self.plan.steps) or self.stopped_early
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the eval loss has not improved for as long as the spec waits."""
+        patience = self.settings.checkpoint.early_stop_patience
+        return patience is not None and evaluations_since_best(self.progress.points) >= patience
 
     def _step(self, optimizer: torch.optim.Optimizer) -> tuple[StepResult, float]:
         numbers = self.plan.steps[self.progress.step]
@@ -80,6 +90,9 @@ class Loop:
             micro=self.settings.batch.micro,
             lr=lr,
             grad_clip=self.settings.optim.grad_clip,
+            noise=step_noise(
+                self.settings.optim, seed=self.settings.seed, step=self.progress.step + 1
+            ),
         )
         self.meter.seconds += time.monotonic() - started
         self.meter.tokens += result.tokens
@@ -128,10 +141,14 @@ class Loop:
         check_eval_loss(result.loss, step=step)
         point = {"step": step, "eval/loss": result.loss, "eval/accuracy": result.accuracy}
         self.progress.points.append(point)
+        if self.settings.checkpoint.early_stop_patience is not None:
+            point["eval/since_best"] = evaluations_since_best(self.progress.points)
         curves.log(point)
         if self.progress.best_loss is None or result.loss < self.progress.best_loss:
             self.progress.best_loss, self.progress.best_step = result.loss, step
         self.say(f"  step {step}  eval loss {result.loss:.4f}  accuracy {result.accuracy:.3f}")
+        if self.stopped_early:
+            self.say(f"  no better eval loss than at step {self.progress.best_step}: training ends")
 
     def _tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         adapter = {f"adapter.{n}": p.detach() for n, p in self.trainee.parameters.items()}

@@ -10,6 +10,7 @@ from hashtune.records import IGNORE_INDEX, Row
 from hashtune.training.batches import collate
 from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
+from hashtune.training.noise import Noise, on_embeddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def train_step(
     micro: int,
     lr: float,
     grad_clip: float,
+    noise: Noise | None = None,
 ) -> StepResult:
     """Forward, backward and update on one step's rows.
 
@@ -56,7 +58,7 @@ def train_step(
     correct = tokens = 0
     for group in micro_batches(rows, micro):
         batch = collate(group)
-        with trainee.autocast():
+        with trainee.autocast(), on_embeddings(trainee, group, noise):
             sums = token_losses(
                 trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
             )

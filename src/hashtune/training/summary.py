@@ -26,6 +26,7 @@ def summarise(loop: Loop, adapter: Path) -> dict[str, Any]:
     return {
         "adapter_sha256": sha256_file(adapter / WEIGHTS),
         "steps": progress.step,
+        "stopped_early": loop.stopped_early and progress.step < len(loop.plan.steps),
         "skipped_steps": len(progress.skipped),
         "best_step": progress.best_step,
         "loss_first": losses[0] if losses else None,

@@ -1,0 +1,60 @@
+"""Rules that join fields of optim, schedule and checkpoint, and the choices that need CUDA."""
+
+from collections.abc import Iterator
+
+from hashtune.errors import Finding
+from hashtune.spec.schema import Optim, Schedule, Spec
+
+FILE = "params.yaml"
+# bitsandbytes 0.50 has no pages on a CPU: it warns and keeps the state where it is
+CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
+
+
+def training_findings(spec: Spec) -> list[Finding]:
+    """All findings about how training is set, before anything is computed."""
+    found = [*_warmup(spec.schedule), *_decay(spec.schedule)]
+    if spec.hardware.device == "cpu":
+        found += cuda_only(spec.optim)
+    return found
+
+
+def cuda_only(optim: Optim) -> list[Finding]:
+    """The finding for an optimizer that a CPU cannot run as named; none for the others."""
+    if optim.name not in CUDA_ONLY:
+        return []
+    message = f"{optim.name} pages its state between GPU and host, and this is a CPU"
+    fix = f"optim={CUDA_ONLY[optim.name]} has the same formula without pages"
+    return [Finding("cuda-only", message, file=FILE, field="optim.name", fix=fix)]
+
+
+def _contradiction(field: str, message: str, fix: str) -> Finding:
+    return Finding("contradiction", message, file=FILE, field=f"schedule.{field}", fix=fix)
+
+
+def _warmup(schedule: Schedule) -> Iterator[Finding]:
+    if (schedule.warmup_fraction is None) == (schedule.warmup_steps is None):
+        yield _contradiction(
+            "warmup_steps",
+            "one of warmup_fraction and warmup_steps says how long the warm-up is",
+            "set the other one to null",
+        )
+
+
+def _decay(schedule: Schedule) -> Iterator[Finding]:
+    lengths = [schedule.decay_fraction, schedule.decay_start]
+    if schedule.name != "wsd":
+        if schedule.decay is not None or any(length is not None for length in lengths):
+            yield _contradiction(
+                "decay",
+                f"schedule {schedule.name} has no decay of its own",
+                "schedule=wsd, or decay, decay_fraction and decay_start null",
+            )
+        return
+    if schedule.decay is None:
+        yield _contradiction("decay", "wsd decays, and no shape is given", "linear, cosine, 1-sqrt")
+    if lengths.count(None) != 1:
+        yield _contradiction(
+            "decay_start",
+            "one of decay_fraction and decay_start says where the decay of wsd begins",
+            "set the other one to null",
+        )

@@ -1,0 +1,73 @@
+"""State bytes of each optimizer: by hand, and counted in the real one after an update."""
+
+from typing import get_args
+
+import pytest
+import torch
+from torch import nn
+
+from hashtune.memory.optimizer_state import optimizer_bytes
+from hashtune.spec.schema import Optim, OptimizerName
+from hashtune.spec.training import CUDA_ONLY
+from hashtune.training.optimizers import build_optimizer
+
+MATRICES = [(16, 300, 2), (70, 16, 1)]  # 4,800 elements twice, 1,120 once
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("adamw", 8 * 10_720),
+        ("paged_adamw_32bit", 8 * 10_720),
+        ("sgd", 4 * 10_720),
+        ("lion", 4 * 10_720),
+        ("muon", 4 * 10_720),
+        ("adafactor", 4 * (2 * 316 + 86)),
+        # 4,800 = 18.75 blocks: 2 * (4,800 + 19 * 4) each; 1,120 stay fp32; two maps of 256 floats
+        ("adamw_8bit", 2 * 2 * 4_876 + 8 * 1_120 + 2_048),
+    ],
+)
+def test_by_hand(name: OptimizerName, expected: int) -> None:
+    assert optimizer_bytes(name, MATRICES) == expected
+
+
+def test_the_references_adafactor() -> None:
+    """One 4,096 x 14,336 matrix: 73.7 KB where AdamW keeps 470 MB."""
+    assert round(optimizer_bytes("adafactor", [(4096, 14336, 1)]) / 1e3, 1) == 73.7
+    assert round(optimizer_bytes("adamw", [(4096, 14336, 1)]) / 1e6) == 470
+
+
+def test_small_tensors_alone_need_no_code_map() -> None:
+    assert optimizer_bytes("adamw_8bit", [(16, 16, 3)]) == optimizer_bytes("adamw", [(16, 16, 3)])
+
+
+def real_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """Bytes of all state tensors but counters and scalars; a shared one once."""
+    tensors = {
+        value.data_ptr(): value.numel() * value.element_size()
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, torch.Tensor) and value.ndim
+    }
+    return sum(tensors.values())
+
+
+@pytest.mark.parametrize("name", [n for n in get_args(OptimizerName) if n not in CUDA_ONLY])
+def test_as_in_the_real_optimizer(name: OptimizerName) -> None:
+    optim = Optim(
+        name=name,
+        lr=0.1,
+        beta1=0.9,
+        beta2=0.99,
+        eps=1e-8,
+        weight_decay=0.0,
+        grad_clip=1.0,
+        neftune_alpha=None,
+    )
+    shapes = [(rows, columns) for rows, columns, count in MATRICES for _ in range(count)]
+    params = {str(i): nn.Parameter(torch.ones(shape)) for i, shape in enumerate(shapes)}
+    optimizer = build_optimizer(params, optim)
+    for parameter in params.values():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert real_bytes(optimizer) == optimizer_bytes(name, MATRICES)

@@ -1,0 +1,104 @@
+"""Every conf/ file that decides how training goes: composes, loads, trains three steps, twice."""
+
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from hashtune import records, writers
+from hashtune.errors import InputError
+from hashtune.spec.composition import compose, parse
+from hashtune.spec.load import validate
+from hashtune.spec.schema import Spec
+from hashtune.stages import train
+from hashtune.store.loader import resolve
+from hashtune.store.manifest import manifest_json
+from hashtune.training.plan import Plan
+from hashtune.training.signals import StopRequest
+
+ROOT = Path(__file__).parents[2]
+GROUPS = ("optim", "schedule", "method", "quantization")
+CUDA_ONLY = {"optim=paged_adamw_8bit", "optim=paged_adamw_32bit"}
+ALONGSIDE = {  # what a choice needs beside it
+    "quantization=int8": ["method.type=qlora"],
+    "quantization=nf4": ["method.type=qlora"],
+}
+CHOICES = [
+    f"{group}={file.stem}" for group in GROUPS for file in sorted((ROOT / "conf" / group).glob("*"))
+]
+TOY = ["experiment=toy", "method.r=2", "determinism.threads=1", "checkpoint.select=best"]
+
+
+class Stop(StopRequest):
+    """Leaves this process's signal handlers alone."""
+
+    def install(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def determinism_ends_with_the_test() -> Any:
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The outputs of base and pack for three steps on the synthetic base, in the current folder."""
+    monkeypatch.setattr(train, "StopRequest", Stop)
+    pinned = {"kind": "synthetic", "repo": "tiny", "revision": "0", "file": None, "sha256": None}
+    manifest = resolve(pinned, name="synthetic", say=lambda text: None)
+    writers.write_json(train.MANIFEST, manifest_json(manifest))
+    writers.write_json(train.CODE, {"modules": {}})
+    for name, rows in (("train", plan.rows), ("eval", plan.eval_rows)):
+        dicts = [{f: getattr(row, f) for f in records.row_schema().names} for row in rows]
+        writers.write_parquet(train.PACK / f"{name}.parquet", dicts, records.row_schema())
+    steps = [
+        {"step": n, "epoch": 1, "rows": list(rows), "trained_tokens": 0, "tokens": 0}
+        for n, rows in enumerate(plan.steps[:3], start=1)
+    ]
+    writers.write_parquet(train.PACK / "steps.parquet", steps, records.step_schema())
+    return tmp_path
+
+
+def composed(choice: str) -> tuple[Spec, str]:
+    with chdir(ROOT):  # where conf/ is stamped
+        text = compose(ROOT, [*TOY, *ALONGSIDE.get(choice, []), choice])
+    return validate(parse(text)), text
+
+
+def test_no_file_is_left_out() -> None:
+    files = [path for group in GROUPS for path in (ROOT / "conf" / group).iterdir()]
+    assert len(CHOICES) == len(files) >= 18
+    assert set(CHOICES) >= CUDA_ONLY | ALONGSIDE.keys()
+    assert {path.suffix for path in files} == {".yaml"}
+
+
+@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice not in CUDA_ONLY])
+def test_composes_loads_and_trains_three_steps(choice: str, checkout: Path) -> None:
+    spec, text = composed(choice)
+    group, _, name = choice.partition("=")
+    section = getattr(spec, group)
+    assert getattr(section, "name", None) == name or getattr(section, "type", None) == name
+    Path("params.yaml").write_text(text, encoding="utf-8")
+    train.run()
+    first = writers.read_json(Path("reports/train.json"))
+    assert (first["steps"], first["skipped_steps"]) == (3, 0)
+    assert first["loss_last"] != first["loss_first"]  # layers moved: train refuses the others
+    weights = (train.OUT / "adapter" / train.WEIGHTS).read_bytes()
+    train.run()
+    assert (train.OUT / "adapter" / train.WEIGHTS).read_bytes() == weights
+
+
+@pytest.mark.parametrize("choice", sorted(CUDA_ONLY))
+def test_what_needs_cuda_composes_and_is_refused_by_name(choice: str, checkout: Path) -> None:
+    _, text = composed(choice)
+    Path("params.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        train.run()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("cuda-only", "optim.name")
+    assert not train.OUT.exists()
+    assert yaml.safe_load(text)["optim"]["name"] in str(finding)
