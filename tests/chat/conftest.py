@@ -97,8 +97,17 @@ def make_template(byte_tokenizer: Callable[..., Any]) -> Callable[..., Any]:
     """Make a Template of a source text, by default with the byte tokenizer."""
     from hashtune.chat.template import Template
 
-    def make(text: str, *, tokenizer: Any = None, stored: bool = False, **kwargs: Any) -> Template:
-        return Template(tokenizer or byte_tokenizer(), text, kwargs, "2024-07-26", stored)
+    def make(
+        text: str,
+        *,
+        tokenizer: Any = None,
+        stored: bool = False,
+        escape: bool = False,
+        merge: bool = False,
+        **kwargs: Any,
+    ) -> Template:
+        tokenizer = tokenizer or byte_tokenizer()
+        return Template(tokenizer, text, kwargs, "2024-07-26", stored, escape, merge)
 
     return make
 
