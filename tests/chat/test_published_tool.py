@@ -17,7 +17,10 @@ ARGUMENTS = '{"city": "Oslo"}'
 NAMED = f'{{"name": "weather", "arguments": {ARGUMENTS}}}'
 TAGGED = f"<tool_call>\n{NAMED}\n</tool_call>"
 THINK = "<think>\n\n</think>\n\n"
-CODER = "<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
+CODER = (
+    "<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n"
+    "</parameter>\n</function>\n</tool_call>"
+)
 GLM = (
     "\n<think></think>\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n"
     "</tool_call><|observation|>"
