@@ -1,8 +1,11 @@
 """Settings of the whole suite: no hub, one thread, no state outside temporary folders."""
 
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator, Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -19,6 +22,15 @@ ROOT = Path(__file__).resolve().parent.parent
 def root() -> Path:
     """The repository root."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def script(root: Path) -> Iterator[Callable[[str], ModuleType]]:
+    """Import a script of bench/ by name."""
+    before = list(sys.path)
+    sys.path.insert(0, str(root / "bench"))
+    yield import_module
+    sys.path[:] = before
 
 
 @pytest.fixture(autouse=True)

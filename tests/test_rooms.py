@@ -14,7 +14,7 @@ LEVELS = (
     {"store", "lineage"},
     {"data", "chat", "packing", "inspection"},
     {"spec"},
-    {"records", "writers", "errors", "processes"},
+    {"records", "writers", "errors", "processes", "parts"},
 )
 ALLOWED = {("writers", "errors"), ("records", "errors")}
 

@@ -2,8 +2,8 @@
 
 import csv
 import os
-import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,6 @@ TOOLS = (
     "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
 )
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "chat_templates"
-CONTROL = re.compile(
-    r"<\|[^|<>'\"\s{}]+\|>|<｜[^｜<>'\"]+｜>|\[/?[A-Z_]{3,}\]|<(?:start|end)_of_turn>|<sop>"
-    r"|\[\|[a-z]+\|\]|</?think>|<SPECIAL_\d+>|<\|?turn\|?>"
-)
 SPECIAL = ("<s>", "<|start|>", "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "</s>")
 
 
@@ -97,30 +93,40 @@ def make_template(byte_tokenizer: Callable[..., Any]) -> Callable[..., Any]:
     """Make a Template of a source text, by default with the byte tokenizer."""
     from hashtune.chat.template import Template
 
-    def make(text: str, *, tokenizer: Any = None, stored: bool = False, **kwargs: Any) -> Template:
-        return Template(tokenizer or byte_tokenizer(), text, kwargs, "2024-07-26", stored)
+    def make(
+        text: str,
+        *,
+        tokenizer: Any = None,
+        stored: bool = False,
+        escape: bool = False,
+        merge: bool = False,
+        **kwargs: Any,
+    ) -> Template:
+        tokenizer = tokenizer or byte_tokenizer()
+        return Template(tokenizer, text, kwargs, "2024-07-26", stored, escape, merge)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def real(byte_tokenizer: Callable[..., Any], make_template: Callable[..., Any]) -> Any:
+def real(byte_tokenizer: Callable[..., Any], make_template: Callable[..., Any], script: Any) -> Any:
     """A template of a published model by name, with its BOS and EOS, read in place."""
+    control = script("template_table").CONTROL
 
-    def make(name: str, *, stored: bool = False, **kwargs: Any) -> Any:
+    def make(name: str, *, stored: bool = False, merge: bool = False, **kwargs: Any) -> Any:
         with (SHARED / "SOURCES.tsv").open(encoding="utf-8", newline="") as handle:
             rows = {row["name"]: row for row in csv.DictReader(handle, delimiter="\t")}
         row = rows[name]
         text = (SHARED / f"{name}.jinja").read_bytes().decode("utf-8")
         bos = None if row["bos_token_used"] == "(unset)" else row["bos_token_used"]
-        found = sorted({*CONTROL.findall(text), row["eos_token_used"], *filter(None, [bos])})
+        found = sorted({*control.findall(text), row["eos_token_used"], *filter(None, [bos])})
         tokenizer = byte_tokenizer(
             special=[token for token in found if "think" not in token],
             ordinary=[token for token in found if "think" in token],
             bos=bos,
             eos=row["eos_token_used"],
         )
-        return make_template(text, tokenizer=tokenizer, stored=stored, **kwargs)
+        return make_template(text, tokenizer=tokenizer, stored=stored, merge=merge, **kwargs)
 
     return make
 
@@ -162,5 +168,62 @@ def tokenized(stops_of: Callable[..., Any]) -> Callable[..., Any]:
         conversation = Conversation("c", "triage", messages, 3)
         stops = stops_of(template, *declared)
         return tokenize_conversation(conversation, template, stops, **chosen)
+
+    return run
+
+
+CALL = {
+    "type": "function",
+    "id": "abcdefghi",
+    "function": {"name": "weather", "arguments": {"city": "Oslo"}},
+}
+KINDS: dict[str, list[dict[str, Any]]] = {
+    "plain": _talk("hi", "yo", "and?", "ok then"),
+    "system": [{"role": "system", "content": "be kind"}, *_talk("hi", "yo")],
+    "reasoning": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "yo", "reasoning_content": "addle"},
+    ],
+    "tool": [
+        *_talk("hi"),
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "abcdefghi", "name": "weather", "content": "sun"},
+        {"role": "assistant", "content": "yo"},
+    ],
+}
+
+
+@pytest.fixture(scope="session")
+def outcome(real: Any) -> Callable[..., Any]:
+    """What becomes of a kind of conversation (or of messages) with a published template and these
+    settings: the trained texts, turn by turn, or the first rule that refuses it."""
+    from hashtune.chat.examples import tokenize_conversation
+    from hashtune.chat.stops import stop_sequences
+    from hashtune.errors import InputError
+    from hashtune.records import Conversation
+
+    def run(name: str, kind: str | list[Any], settings: dict[str, Any]) -> list[str] | str:
+        chosen = {"stops": [], "mismatch": "error", "unstable": "error", "template_kwargs": {}}
+        chosen |= settings
+        stored = chosen["mismatch"] == "as_stored"
+        merge = chosen.get("system") == "merge_into_user"
+        messages = KINDS[kind] if isinstance(kind, str) else kind
+        template = real(name, stored=stored, merge=merge, **chosen["template_kwargs"])
+        try:
+            stops = stop_sequences(template, eos_ids=[], declared=chosen["stops"])
+            policies = {key: chosen[key] for key in ("unstable", "mismatch")}
+            conversation = Conversation("c", "s", messages, 1)
+            done = tokenize_conversation(
+                conversation, template, stops, loss_on="assistant", **policies
+            )
+        except InputError as error:
+            return error.findings[0].rule
+        runs = [
+            list(ids)
+            for example in done.examples
+            for trained, ids in groupby(example.labels, lambda label: label != -100)
+            if trained
+        ]
+        return [template.tokenizer.decode(ids) for ids in runs]
 
     return run

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hashtune.chat.bodies import Body, bodies, layouts
+from hashtune.chat.bodies import Body, _beyond, bodies, layouts
 from hashtune.errors import Finding, InputError
 
 
@@ -180,3 +180,18 @@ def test_template_that_ignores_calls(
     messages[1]["tool_calls"] = [{"function": {"name": "now", "arguments": {}}}]
     (finding,) = refused(lambda: spans(sources["chatml"], messages))
     assert (finding.rule, finding.field) == ("dropped", "messages[1]")
+
+
+@pytest.mark.parametrize(
+    ("tail", "region", "expected"),
+    [
+        ("}]\n", "}]\n<e>", "<e>"),
+        ("", " <e>", " <e>"),
+        ("}}]", '}, "id": 7}]\n<e>', "\n<e>"),  # as history the call has an id
+        ("x", "y<e>", "<e>"),
+    ],
+)
+def test_what_follows_a_turn_is_not_its_form_as_history(
+    tail: str, region: str, expected: str
+) -> None:
+    assert _beyond(tail, region, region.index("<e>")) == expected

@@ -32,8 +32,23 @@ def calling(arguments: Any, content: str | None = None) -> dict[str, Any]:
             [("messages[1].content", "blank-content")],
         ),
         (
-            [USER, {"role": "assistant", "content": ["a"]}],
-            [("messages[1].content", "content-type")],
+            [USER, {"role": "assistant", "content": ["a", {"type": "text", "text": "b"}]}],
+            [("messages[1].content[0]", "content-part")],
+        ),
+        (
+            [
+                {"role": "user", "content": [{"type": "audio", "text": "a"}, {"type": "text"}]},
+                ANSWER,
+            ],
+            [
+                ("messages[0].content[0]", "content-part"),
+                ("messages[0].content[1]", "content-part"),
+            ],
+        ),
+        ([USER, {"role": "assistant", "content": 7}], [("messages[1].content", "content-type")]),
+        (
+            [USER, {"role": "assistant", "content": [{"type": "text", "text": " "}]}],
+            [("messages[1].content", "blank-content")],
         ),
         ([{"role": None, "content": "a"}, ANSWER], [("messages[0].role", "role")]),
         ([USER, calling({})], []),
@@ -106,3 +121,10 @@ def test_trained_turns() -> None:
     assert trained_turns(talk, "last_assistant") == [5]
     assert trained_turns(talk[:4], "last_assistant") == []
     assert trained_turns([USER, {**ANSWER, "weight": 0}, USER, ANSWER], "assistant") == [3]
+
+
+def test_normalise_joins_text_parts_as_they_are() -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": " two\n"}]
+    (message,) = normalise([{"role": "user", "content": parts}])
+    assert message == {"role": "user", "content": "one two\n"}
+    assert normalise([{"role": "user", "content": []}]) == [{"role": "user", "content": ""}]

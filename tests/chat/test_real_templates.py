@@ -1,4 +1,4 @@
-"""Templates of published models, read in place: an exact body or a clear finding, never a guess.
+"""Templates of published models in one turn: an exact body or a clear finding, never a guess.
 
 The expected outcomes were verified by reading each template. The tokenizer is a byte-level toy that
 knows the control tokens of the template.
@@ -63,7 +63,6 @@ REFUSED = {  # the same, no exact body at default arguments: the rule
     "deepseek-ai-deepseek-r1-distill-llama-8b": "mismatch",
     "google-gemma-4-31b-it": "mismatch",
 }
-UNSTABLE = {"qwen-qwen3-0_6b", "openai-gpt-oss-120b", "axo_metharme"}
 CURED = [  # arguments, stops and policies that give an exact body
     ("qwen-qwen3-0_6b", {"enable_thinking": False}, [], "error", "yo<|im_end|>"),
     ("qwen3_5-4b", {"enable_thinking": False}, [], "error", "yo<|im_end|>"),
@@ -89,33 +88,6 @@ CURED = [  # arguments, stops and policies that give an exact body
         "yo<｜end▁of▁sentence｜>",
     ),
 ]
-KEEP_REASONING = {  # print `reasoning_content` of the last turn at default arguments
-    "bielik-11b-v3_0-instruct": "<think>\naddle\n</think>\nyo<|im_end|>",
-    "qwen-qwen3-0_6b": "<think>\naddle\n</think>\n\nyo<|im_end|>",
-    "qwen3_5-4b": "addle\n</think>\n\nyo<|im_end|>",
-    "trl_qwen3_training": "<think>\naddle\n</think>\n\nyo<|im_end|>",
-    "trl_glm4moe_training": "\n<think>addle</think>\nyo<|user|>",
-    "openai-gpt-oss-120b": "<|channel|>analysis<|message|>addle<|end|><|start|>assistant"
-    "<|channel|>final<|message|>yo<|return|>",
-}
-KEEP_CALLS = {  # U, A with a call, tool, A: the body of the call
-    "bielik-11b-v3_0-instruct": '\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}'
-    "\n</tool_call><|im_end|>",
-    "mistral-small-3_2-24b-instruct-2506": '[TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{"city": '
-    '"Oslo"}</s>',
-    "qwen-qwen2_5-7b-instruct": '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n'
-    "</tool_call><|im_end|>",
-    "qwen3-coder": "<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n"
-    "</function>\n</tool_call><|im_end|>",
-    "deepseek-ai-deepseek-v3_1": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>"
-    '{"city": "Oslo"}<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>',
-    "meta-llama-llama-3_1-8b-instruct": '{"name": "weather", "parameters": {"city": "Oslo"}}'
-    "<|eot_id|>",
-    "trl_glm4moe_training": "\n<think></think>\n<tool_call>weather\n<arg_key>city</arg_key>\n"
-    "<arg_value>Oslo</arg_value>\n</tool_call><|observation|>",
-    "axo_exaone4": '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
-    "[|endofturn|]",
-}
 
 
 def body_texts(
@@ -156,18 +128,6 @@ def test_clear_finding(real: Any, talk: Callable[..., Any], name: str) -> None:
     assert rules(lambda: body_texts(real(name), talk("hi", "yo"), [])) == {REFUSED[name]}
 
 
-@pytest.mark.parametrize("name", SINGLE)
-def test_two_turns(real: Any, talk: Callable[..., Any], name: str) -> None:
-    messages = talk("hi", "yo", "and?", "ok then")
-    expected = [SINGLE[name], SINGLE[name].replace("yo", "ok then")]
-    if name in UNSTABLE:
-        assert rules(lambda: body_texts(real(name), messages, [])) == {"unstable"}
-        assert body_texts(real(name), messages, [], unstable="split") == expected
-        assert body_texts(real(name), messages, [], unstable="last") == expected[1:]
-    else:
-        assert body_texts(real(name), messages, []) == expected
-
-
 @pytest.mark.parametrize(("name", "kwargs", "declared", "mismatch", "body"), CURED)
 def test_declared_cures(
     real: Any,
@@ -181,30 +141,6 @@ def test_declared_cures(
 ) -> None:
     template = real(name, stored=mismatch == "as_stored", **kwargs)
     assert body_texts(template, talk("hi", "yo"), declared, mismatch=mismatch) == [body]
-
-
-@pytest.mark.parametrize("name", sorted(SINGLE.keys() | KEEP_REASONING.keys()))
-def test_reasoning_is_kept_or_refused(real: Any, talk: Callable[..., Any], name: str) -> None:
-    messages = talk("hi", "yo")
-    messages[1]["reasoning_content"] = "addle"
-    if name in KEEP_REASONING:
-        assert body_texts(real(name), messages, []) == [KEEP_REASONING[name]]
-    else:
-        assert rules(lambda: body_texts(real(name), messages, [])) == {"dropped"}
-
-
-@pytest.mark.parametrize("name", KEEP_CALLS)
-def test_tool_call(real: Any, talk: Callable[..., Any], name: str) -> None:
-    bodies = []
-    for arguments in ('{"city": "Oslo"}', {"city": "Oslo"}):
-        function = {"name": "weather", "arguments": arguments}
-        call = {"type": "function", "id": "abcdefghi", "function": function}
-        answer = {"role": "tool", "tool_call_id": "abcdefghi", "name": "weather", "content": "sun"}
-        asked = {"role": "assistant", "content": None, "tool_calls": [call]}
-        messages = [*talk("hi"), asked, answer, {"role": "assistant", "content": "yo"}]
-        declared = ["<|user|>", "<|observation|>"] if "glm" in name else []
-        bodies.append(body_texts(real(name), messages, declared)[0])
-    assert bodies == [KEEP_CALLS[name]] * 2
 
 
 def test_system_role_that_gemma_2_refuses(real: Any, talk: Callable[..., Any]) -> None:

@@ -52,6 +52,30 @@ def test_special_tokens_come_before_ordinary_added_ones(make_template: Callable[
     assert found.texts == ("<|end|>", "</s>")
 
 
+CALLS = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% for c in m.tool_calls or [] %}"
+    "{{ c.function.name + c.function.arguments|tojson + END }}{% endfor %}"
+    "{% if not m.tool_calls %}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("'<|user|><|tool|>'", ("<|end|>", "<|tool|>", "</s>")),  # the last special one
+        ("'</think>'", ("<|end|>", "</s>")),  # not special
+        ("'<|tool|><|end|>'", ("<|end|>", "</s>")),  # a known stop is there
+        ("raise_exception('no calls')", ("<|end|>", "</s>")),
+    ],
+)
+def test_what_ends_a_tool_call_is_a_stop(
+    make_template: Callable[..., Any], end: str, expected: tuple[str, ...]
+) -> None:
+    template = make_template(CALLS.replace("END", end))
+    assert stop_sequences(template, eos_ids=[], declared=[]).texts == expected
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("a<|end|>b</s>", (1, 8)), ("a</s><|end|>", (1, 5)), ("abc", None), ("", None)],

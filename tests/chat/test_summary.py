@@ -16,9 +16,9 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
     kept = Example("a", "a", "s", ids, [-100] * 3 + ids[3:], straddling=1)
     long = Example("b", "b", "s", [1] * 20, [-100, 1, -100, 1] * 5)
     dropped = [Dropped("b", "s", 2, "over_length")]
-    total = tally([], [], every=[], conversations=0, turns=0, altered=0)
-    total.add(tally([kept], [], every=[kept], conversations=1, turns=1, altered=0))
-    total.add(tally([], dropped, every=[long], conversations=1, turns=10, altered=0))
+    total = tally([], [], every=[], conversations=0, turns=0, altered=0, escaped=0)
+    total.add(tally([kept], [], every=[kept], conversations=1, turns=1, altered=0, escaped=0))
+    total.add(tally([], dropped, every=[long], conversations=1, turns=10, altered=0, escaped=0))
     report = summarise(total, [kept], tokenizer=tokenizer)
     assert report == {
         "conversations": 2,
@@ -33,6 +33,7 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
         "trained_share": 0.5,
         "straddling_rows": 1,
         "altered_conversations": 0,
+        "escaped_conversations": 0,
         "lengths": {"p50": 6, "p90": 20, "p99": 20, "max": 20},
         "limits": [
             {

@@ -31,6 +31,8 @@ def settings(text: str, **changes: Any) -> TokenizerSpec:
         "stops": [],
         "unstable": "error",
         "mismatch": "error",
+        "special_in_content": "error",
+        "system": "error",
     }
     return TokenizerSpec(**(values | changes))
 

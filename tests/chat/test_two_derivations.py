@@ -146,3 +146,27 @@ def test_a_bug_inside_the_second_derivation_is_refused(
     monkeypatch.setattr(proof_module, "expect", wrong)
     with pytest.raises(InputError, match="proof"):
         tokenize_conversation(Conversation("c", "s", messages, 1), template, stops, **POLICIES)
+
+
+def test_a_name_that_a_later_message_repeats(
+    make_template: Callable[..., Any], tokenized: Callable[..., Any], talk: Callable[..., Any]
+) -> None:
+    """The tool's turn names the call again, after the stop of the call (gpt-oss)."""
+    text = (
+        "{% set ns = namespace(name='') %}{% for m in messages %}"
+        "{{ '<|' + m.role + '|>' }}{% if m.role == 'tool' %}{{ ns.name }}{% endif %}{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}{{ c.function.name + '()' }}"
+        "{% set ns.name = c.function.name %}{% endfor %}{{ '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    call = {"function": {"name": "weather", "arguments": {}}}
+    messages = [
+        *talk("hi"),
+        {"role": "assistant", "content": "look", "tool_calls": [call]},
+        {"role": "tool", "content": "sun"},
+        {"role": "assistant", "content": "yo"},
+    ]
+    template = make_template(text)
+    (example,) = tokenized(template, messages).examples
+    ids = [label for label in example.labels if label != -100]
+    assert template.tokenizer.decode(ids) == "lookweather()<|end|>yo<|end|>"

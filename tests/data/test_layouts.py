@@ -191,3 +191,44 @@ def test_an_element_of_an_array_is_named_by_its_place():
         "d:3: [7].messages: no assistant message, nothing to train on [no-assistant]",
         "d:4: [8]: schema prompt_completion, file is declared as messages [mixed-schema]",
     ]
+
+
+HI = [{"type": "text", "text": "u"}]
+TWO = [{"type": "text", "text": "one"}, {"type": "text", "text": " two", "image": None}]
+IMAGE = {"type": "image_url", "image_url": {"url": "x"}}
+
+
+def test_text_parts_become_one_text_in_every_schema_that_has_messages():
+    talk = [{"role": "user", "content": HI}, {"role": "assistant", "content": TWO}]
+    plain = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "one two"}]
+    assert messages({"messages": talk}, schema="messages") == plain
+    turns = [{"from": "human", "value": HI}, {"from": "gpt", "value": TWO}]
+    assert messages({"conversations": turns}, schema="sharegpt") == plain
+    row = {"prompt": talk[:1], "completion": talk[1:]}
+    assert messages(row, schema="prompt_completion") == plain
+
+
+def test_a_row_of_parts_is_the_row_of_their_text():
+    rows = [{"messages": [{"role": "user", "content": HI}, ANSWER]}, {"messages": [USER, ANSWER]}]
+    ids = {c.id for c in parse(*rows, schema="messages").conversations}
+    assert len(ids) == 1
+
+
+def test_parts_that_are_no_text_are_named_one_by_one():
+    parts = [
+        HI[0],
+        IMAGE,
+        {"type": "text", "text": None},
+        "b",
+        {"type": "text", "text": "c", "x": 1},
+    ]
+    turns = [{"from": "human", "value": parts}, {"from": "gpt", "value": []}]
+    found = told({"conversations": turns}, schema="sharegpt")
+    parted = "d:1: conversations[0].value"
+    assert [line.partition("\n")[0] for line in found] == [
+        f"{parted}[1]: a part of type 'image_url', expected 'text' [content-part]",
+        f"{parted}[2]: a text part without text [content-part]",
+        f"{parted}[3]: expected a part of type text, got str [content-part]",
+        f"{parted}[4]: a text part that also holds 'x' [content-part]",
+        "d:1: conversations[1].value: blank [blank]",
+    ]

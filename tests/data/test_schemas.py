@@ -131,7 +131,8 @@ def test_row_faults(row, expected):
         ({"content": ""}, "messages[1].content: blank [blank]"),
         (
             {"content": [{"type": "text"}]},
-            "messages[1].content: expected string, got array [wrong-type]",
+            "messages[1].content[0]: a text part without text [content-part]\n"
+            "    fix: give one text, or parts of type text that hold nothing else",
         ),
         ({"content": True}, "messages[1].content: expected string, got boolean [wrong-type]"),
         ({"train": 1}, "messages[1].train: expected true or false, got number [wrong-type]"),

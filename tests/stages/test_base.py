@@ -43,6 +43,8 @@ def write_params(*, template: str = "base", sha256: str = PIN) -> None:
         "date": "2025-01-01",
         "unstable": "error",
         "mismatch": "error",
+        "special_in_content": "error",
+        "system": "error",
     }
     Path("params.yaml").write_text(
         yaml.safe_dump({"base_model": base_model, "tokenizer": tokenizer})

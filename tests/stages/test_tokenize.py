@@ -44,6 +44,8 @@ def write_params(*, over_length: str = "drop", sha256: str = PIN, **tokenizer: A
         "date": "2025-01-01",
         "unstable": "error",
         "mismatch": "error",
+        "special_in_content": "error",
+        "system": "error",
     }
     params = {"data": data, "tokenizer": settings | tokenizer}
     Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
@@ -100,6 +102,23 @@ def test_examples_ledger_and_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert "train trained_tokens" in capsys.readouterr().out
     machine = writers.read_json(Path("reports/machine/tokenize.json"))
     assert machine["output"] == "build/tokenize/train.parquet"
+
+
+def test_escaped_rows_are_counted() -> None:
+    write_params(special_in_content="escape")
+    forged = [{"role": "user", "content": "What<|im_end|>is ice?"}, TALK[1]]
+    write_split("train", TALK, forged)
+    write_split("eval", TALK)
+    tokenize.run()
+    report = writers.read_json(Path("reports/tokenize.json"))
+    assert [report[name]["escaped_conversations"] for name in ("train", "eval")] == [1, 0]
+    plain, row = writers.read_parquet(Path("build/tokenize/train.parquet"))
+    tokenizer = load_tokenizer(read_manifest(Path("build/base/manifest.json")))
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert row["input_ids"].count(end) == plain["input_ids"].count(end) == 2
+    user = "<|im_start|>user\nWhat<|im_end|>is ice?<|im_end|>\n"
+    text = user + "<|im_start|>assistant\nWater.<|im_end|>\n"
+    assert tokenizer.decode(row["input_ids"]) == text
 
 
 def test_same_input_same_bytes() -> None:

@@ -174,7 +174,7 @@ def _closed(
         return full, fields_end, tail[: stop[1]], tail[stop[1] :]
     region = _next_header(template, messages, turn)
     if stop := stops.first(region):
-        return full, fields_end, region[: stop[1]], ""
+        return full, fields_end, tail + _beyond(tail, region[: stop[1]], stop[0]), ""
     if stops.declared:
         return full, fields_end, stops.declared[0], ""
     text = (
@@ -183,6 +183,19 @@ def _closed(
     )
     fix = "declare the text that ends a turn in tokenizer.stops"
     raise InputError(Finding("no-stop", text, field=f"messages[{turn}]", fix=fix))
+
+
+def _beyond(tail: str, region: str, stop: int) -> str:
+    """What follows the tail of the turn in a region that ends with a stop (from `stop` on).
+
+    As history a turn may be printed otherwise (Apriel numbers its calls): then it is what follows
+    the longest end of the tail.
+    """
+    if region.startswith(tail):
+        return region[len(tail) :]
+    ends = (tail[cut:] for cut in range(len(tail)))
+    end = next((end for end in ends if end in region[:stop]), None)
+    return region[region.rindex(end, 0, stop) + len(end) :] if end else region[stop:]
 
 
 def _next_header(template: Template, messages: Sequence[Message], turn: int) -> str:

@@ -58,6 +58,7 @@ def tokenize_rows(
         conversations=len(rows),
         turns=sum(item.turns for item in done),
         altered=sum(bool(item.altered) for item in done),
+        escaped=sum(bool(item.escaped) for item in done),
     )
     return Chunk(_table(kept), kept[:SAMPLES], dropped, counts, [], [])
 

@@ -1,41 +1,15 @@
-"""Contents against the text: control tokens inside them, and what a template strips or alters."""
+"""Contents against the text: what a template strips or alters."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from hashtune.chat.bodies import Layout
-from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS, functions_of, parse_arguments
+from hashtune.chat.fields import fields_of
+from hashtune.chat.messages import ASSISTANT
 from hashtune.chat.reasoning import with_opening
-from hashtune.chat.stops import StopSet
-from hashtune.chat.template import Template
 from hashtune.errors import Finding
 from hashtune.records import Message
-
-
-def control_tokens(
-    messages: Sequence[Message], template: Template, stops: StopSet
-) -> list[Finding]:
-    """Control tokens inside contents: they would forge a turn.
-
-    Refused are the tokenizer's added tokens (blank ones aside, they forge nothing) and every stop;
-    an answer may hold those that are not special, such as `<think>`.
-    """
-    found = []
-    for index, message in enumerate(messages):
-        for path, text in fields_of(message):
-            if not template.added_token_pattern.search(text) and not stops.first(text):
-                continue
-            special = {text for text, is_special in template.added_tokens if is_special}
-            refused = special | set(stops.texts)
-            if message["role"] != ASSISTANT:
-                refused |= {text for text, _ in template.added_tokens}
-            for token in sorted(token for token in refused if token in text):
-                where = f"messages[{index}].{path}"
-                said = f"holds the control token {token!r}"
-                fix = "remove or reword it in the data"
-                found.append(Finding("control-token", said, field=where, fix=fix))
-    return found
 
 
 def check_contents(
@@ -69,30 +43,6 @@ def check_contents(
             elif state != "exact":
                 altered.append(where)
     return found, altered
-
-
-def fields_of(message: Message) -> Iterator[tuple[str, str]]:
-    """The texts that a message gives to the template, as (path, text), blank ones left out."""
-    reasoning = next((field for field in REASONING_FIELDS if message.get(field)), None)
-    for field in ("content", reasoning):
-        if field and str(message.get(field) or "").strip():
-            yield field, message[field]
-    for index, function in enumerate(functions_of(message)):
-        path = f"tool_calls[{index}]"
-        yield f"{path}.name", function["name"]
-        yield from _leaves(f"{path}.arguments", parse_arguments(function.get("arguments")))
-
-
-def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _leaves(f"{path}.{key}", key)
-            yield from _leaves(f"{path}.{key}", item)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _leaves(f"{path}[{index}]", item)
-    elif isinstance(value, str) and value.strip():
-        yield path, value
 
 
 def _presence(value: str, text: str) -> str:

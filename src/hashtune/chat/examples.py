@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from operator import le
 from typing import Literal
 
+from hashtune.chat.accepted import system_faults
 from hashtune.chat.bodies import Layout, Mismatch, Unstable, layouts
-from hashtune.chat.contents import check_contents, control_tokens
-from hashtune.chat.messages import check_messages, trained_turns
+from hashtune.chat.contents import check_contents
+from hashtune.chat.control import control_tokens, escape, escape_faults
+from hashtune.chat.messages import OWN_FIELDS, check_messages, trained_turns
 from hashtune.chat.proof import prove
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
 from hashtune.errors import Finding, InputError
-from hashtune.records import IGNORE_INDEX, Conversation, Dropped, Example
+from hashtune.parts import with_text
+from hashtune.records import IGNORE_INDEX, Conversation, Dropped, Example, Message
 
 Span = tuple[int, int]
 BLANKS = ("Ġ", "Ċ", "ĉ", "č", "▁", " ")  # how vocabularies spell a leading blank
@@ -24,12 +27,14 @@ class Tokenized:
     """The examples of a conversation, and what its template did to it.
 
     turns: trained turns that the policies asked for; altered: paths of fields whose blanks the
-    template changed, or that it shortened as untrained history.
+    template changed, or that it shortened as untrained history; escaped: how many messages hold
+    control tokens that became plain text.
     """
 
     examples: list[Example]
     turns: int
     altered: list[str]
+    escaped: int = 0
 
 
 def tokenize_conversation(
@@ -46,9 +51,9 @@ def tokenize_conversation(
     Raises:
         InputError: every finding of the conversation, with its source and line.
     """
-    messages = conversation.messages
     try:
-        turns = _checked_turns(conversation, template, stops, loss_on)
+        messages, escaped = _sound_messages(conversation, template)
+        turns = _checked_turns(messages, template, stops, loss_on)
         plan = layouts(template, messages, stops, turns=turns, unstable=unstable, mismatch=mismatch)
         found, altered = check_contents(messages, plan)
         examples = []
@@ -62,11 +67,14 @@ def tokenize_conversation(
                 stops=stops,
                 rebuilt=layout.rebuilt,
             )
+            if escaped:
+                faults = escape_faults(layout.text, example.input_ids, template.tokenizer)
+                found += [Finding("proof", text, field="messages") for text in faults]
         if found:
             raise InputError(found)
     except InputError as error:
         raise InputError([_placed(item, conversation) for item in error.findings]) from error
-    return Tokenized(examples, len(turns), altered)
+    return Tokenized(examples, len(turns), altered, escaped)
 
 
 def fit(
@@ -156,17 +164,31 @@ def _without_gaps(starts: Sequence[int], ends: Sequence[int]) -> bool:
     return ascending and all(map(le, starts[1:], ends))
 
 
+def _sound_messages(conversation: Conversation, template: Template) -> tuple[list[Message], int]:
+    """The messages with contents as texts, and how many of them are escaped."""
+    messages = conversation.messages
+    found = [Finding(rule, text, field=field) for field, rule, text in check_messages(messages)]
+    if template.merge_system and not found:
+        found = system_faults(messages)
+    if found:
+        raise InputError(found)
+    messages = [with_text(message) for message in messages]
+    if not template.escape:
+        return messages, 0
+    masks = [{key: m[key] for key in OWN_FIELDS if key in m} for m in messages]
+    changed, count = escape(messages, template.added_tokens, template.added_token_pattern)
+    return [{**message, **mask} for message, mask in zip(changed, masks, strict=True)], count
+
+
 def _checked_turns(
-    conversation: Conversation,
+    messages: Sequence[Message],
     template: Template,
     stops: StopSet,
     loss_on: Literal["assistant", "last_assistant"],
 ) -> list[int]:
-    messages = conversation.messages
-    found = [Finding(rule, text, field=field) for field, rule, text in check_messages(messages)]
-    if found:
-        raise InputError(found)
-    found = control_tokens(messages, template, stops)
+    found = control_tokens(
+        messages, template.added_tokens, template.added_token_pattern, stops.texts
+    )
     turns = trained_turns(messages, loss_on)
     if not turns:
         text = "0 trained tokens: every assistant message is masked by train or weight"

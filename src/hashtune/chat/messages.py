@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from hashtune import parts
 from hashtune.errors import Finding, InputError
 from hashtune.records import Message
 
@@ -38,7 +39,8 @@ def trained_turns(
 
 
 def normalise(messages: Sequence[Message]) -> list[Message]:
-    """The form that templates get: no nulls, tool arguments as objects, none of our own fields.
+    """The form that templates get: contents as text, no nulls, tool arguments as objects, none of
+    our own fields.
 
     Raises:
         InputError: tool arguments that are no JSON object.
@@ -88,6 +90,8 @@ def _normal(message: Message, path: str) -> Message:
     for field in OWN_FIELDS:
         kept.pop(field, None)
     kept.setdefault("content", "")
+    if isinstance(kept["content"], list):
+        kept = parts.with_text(kept)
     if "tool_calls" in kept:
         kept["tool_calls"] = [
             _normal_call(call, f"{path}.tool_calls[{index}]")
@@ -108,22 +112,30 @@ def _normal_call(call: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _check_message(path: str, message: Message) -> list[Broken]:
-    role, content = message.get("role"), message.get("content")
-    calls = message.get("tool_calls")
+    role, calls = message.get("role"), message.get("tool_calls")
     found: list[Broken] = []
     if not isinstance(role, str) or not role.strip():
         found.append((f"{path}.role", "role", f"expected a name, got {role!r}"))
-    if content is None and not calls:
-        found.append((f"{path}.content", "null-content", "null and no tool_calls"))
-    elif content is not None and not isinstance(content, str):
-        kind = type(content).__name__
-        found.append((f"{path}.content", "content-type", f"expected text, got {kind}"))
-    elif role == ASSISTANT and not calls and not str(content).strip():
-        found.append((f"{path}.content", "blank-content", "blank and no tool_calls"))
+    found += _check_content(f"{path}.content", message)
     for field in REASONING_FIELDS:
         if not isinstance(message.get(field), str | None):
             found.append((f"{path}.{field}", "content-type", "expected text"))
     return found + _check_calls(path, calls) + _check_weight(path, message)
+
+
+def _check_content(path: str, message: Message) -> list[Broken]:
+    content, calls = message.get("content"), message.get("tool_calls")
+    if isinstance(content, list):
+        if broken := list(parts.broken_parts(content)):
+            return [(f"{path}[{index}]", "content-part", said) for index, said in broken]
+        content = parts.with_text(message)["content"]
+    if content is None and not calls:
+        return [(path, "null-content", "null and no tool_calls")]
+    if content is not None and not isinstance(content, str):
+        return [(path, "content-type", f"expected text, got {type(content).__name__}")]
+    if message.get("role") == ASSISTANT and not calls and not str(content).strip():
+        return [(path, "blank-content", "blank and no tool_calls")]
+    return []
 
 
 def _check_calls(path: str, calls: object) -> list[Broken]:

@@ -50,8 +50,15 @@ def load_template(tokenizer: Any, settings: TokenizerSpec, *, root: Path) -> Tem
         found.append(Finding("template-kwargs", "is set by hashtune itself", field=where, fix=fix))
     if found:
         raise InputError(found)
-    stored = settings.mismatch == "as_stored"
-    template = Template(tokenizer, text, dict(settings.template_kwargs), settings.date, stored)
+    template = Template(
+        tokenizer,
+        text,
+        dict(settings.template_kwargs),
+        settings.date,
+        stored_header=settings.mismatch == "as_stored",
+        escape=settings.special_in_content == "escape",
+        merge_system=settings.system == "merge_into_user",
+    )
     template.render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
     return template
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from hashtune.chat.control import MARK, Encoded
 from hashtune.chat.second import Expected, expect, expect_rebuilt
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
@@ -40,7 +41,11 @@ def prove(
         return [Finding("proof", expected, field=f"messages[{turns[-1]}]")]
     found = [_fault(text, turns[-1]) for text in _beginning(template, example.input_ids)]
     encoded = template.encoding(expected.text)
-    if not found and _plainly_right(template, example, expected, encoded, stops):
+    if (
+        not found
+        and not isinstance(encoded, Encoded)
+        and _plainly_right(template, example, expected, encoded, stops)
+    ):
         return []
     return found + _faults(template, example, expected, encoded, turns=turns, stops=stops)
 
@@ -170,6 +175,7 @@ def _decoding(template: Template, ids: list[int], seen: str) -> Iterable[str]:
         ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
     )
     normalizer = template.tokenizer.backend_tokenizer.normalizer
+    seen = seen.replace(MARK, "")
     plain = normalizer.normalize_str(seen) if normalizer else seen
     if "".join(decoded.split()) not in ("".join(seen.split()), "".join(plain.split())):
         yield f"the trained ids decode to {decoded[:60]!r}, the text is {seen[:60]!r}"

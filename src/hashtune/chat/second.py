@@ -170,6 +170,7 @@ class _Marks:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.stem = "zqm"
+        self.written: dict[int, int] = {}
         while self.stem in repr(messages):
             self.stem += "q"
 
@@ -180,8 +181,10 @@ class _Marks:
         if core:
             lead, trail = content[: content.index(core)], content[content.index(core) + len(core) :]
             message["content"] = f"{lead}{core}{self._token(index)}{trail}"
-        if message.get("tool_calls"):
-            message["tool_calls"] = [self._call(index, call) for call in message["tool_calls"]]
+        calls = message.get("tool_calls") or []
+        if calls:
+            message["tool_calls"] = [self._call(index, call) for call in calls]
+        self.written[index] = bool(core) + len(calls)
         return message
 
     def remove(self, text: str) -> str:
@@ -189,14 +192,19 @@ class _Marks:
         return self._pattern().sub("", text)
 
     def places(self, text: str) -> Places:
-        """Where the first and the last mark of each message stand, in the text without marks."""
-        found: Places = {}
+        """Where the first and the last mark of each message stand, in the text without marks.
+
+        Further ones were printed by a later message (gpt-oss: the name of the call that a tool
+        answers).
+        """
+        found: dict[int, list[int]] = {}
         removed = 0
         for match in self._pattern().finditer(text):
-            index, place = int(match[1]), match.start() - removed
+            found.setdefault(int(match[1]), []).append(match.start() - removed)
             removed += len(match[0])
-            found[index] = (found.get(index, (place, place))[0], place)
-        return found
+        return {
+            index: (places[0], places[: self.written[index]][-1]) for index, places in found.items()
+        }
 
     def _pattern(self) -> re.Pattern[str]:
         return re.compile(f"{self.stem}([0-9]+)z")

@@ -1,6 +1,6 @@
 """Stop sequences: which texts end an assistant turn.
 
-They come from the template (the token printed right after an answer), the tokenizer, the
+They come from the template (the token printed after an answer or a tool call), the tokenizer, the
 generation config and `tokenizer.stops`, never from `eos_token` alone.
 """
 
@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from hashtune.chat.messages import ASSISTANT
 from hashtune.chat.sentinels import after_fields
 from hashtune.chat.template import Template
+from hashtune.errors import InputError
 
 USER = {"role": "user", "content": "zquserqz"}
 ANSWER = {"role": ASSISTANT, "content": "zqanswerqz"}
+FUNCTION = {"name": "zqfunctionqz", "arguments": {"zqkeyqz": "zqvalueqz"}}
+CALL = {
+    "role": ASSISTANT,
+    "content": "",
+    "tool_calls": [{"type": "function", "id": "abcdefghi", "function": FUNCTION}],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,9 @@ def stop_sequences(
         tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
         for token in eos_ids
     ]
-    texts = [*declared, *_printed(template, [*declared, *ends]), *ends]
+    printed = _printed(template, [*declared, *ends])
+    printed += _after_call(template, [*declared, *printed, *ends])
+    texts = [*declared, *printed, *ends]
     unique = tuple(dict.fromkeys(text for text in texts if text))
     return StopSet(unique, tuple(tuple(template.encode(text)) for text in unique), tuple(declared))
 
@@ -79,3 +88,20 @@ def _printed(template: Template, known: Sequence[str]) -> list[str]:
         if token in tail
     ]
     return [min(places)[-1]] if places else []
+
+
+def _after_call(template: Template, known: Sequence[str]) -> list[str]:
+    """The last special token that the template prints after a tool call (`<|call|>`, `<|eom_id|>`),
+    where no known stop is among them and the template prints calls at all."""
+    try:
+        tail = after_fields(template, [USER], CALL, following=None)
+    except InputError:
+        return []
+    if any(text in tail for text in known):
+        return []
+    places = [
+        (tail.rfind(token) + len(token), len(token), token)
+        for token, special in template.added_tokens
+        if special and token in tail
+    ]
+    return [max(places)[-1]] if places else []

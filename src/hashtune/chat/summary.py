@@ -41,6 +41,7 @@ def tally(
     conversations: int,
     turns: int,
     altered: int,
+    escaped: int,
 ) -> Tally:
     """Count a chunk; `every` holds kept and dropped examples.
 
@@ -51,6 +52,7 @@ def tally(
         conversations: number of conversations read.
         turns: trained turns asked for (`turns_trained` are those that the examples hold).
         altered: conversations whose contents the template changed (blanks, shortened history).
+        escaped: conversations with control tokens in contents that became plain text.
     """
     counts = {
         "conversations": conversations,
@@ -61,6 +63,7 @@ def tally(
         "trained_tokens": sum(example.trained_tokens for example in kept),
         "straddling_rows": sum(example.straddling > 0 for example in kept),
         "altered_conversations": altered,
+        "escaped_conversations": escaped,
     }
     sizes, trained = Counter[int](), Counter[int]()
     for example in every:

@@ -14,10 +14,13 @@ from typing import Any
 
 import jinja2
 
+from hashtune.chat.accepted import as_parts, list_roles, merge_system
+from hashtune.chat.control import MARK, control_tokens, escape, without_marks
 from hashtune.chat.dates import date_string, with_frozen_clock
 from hashtune.chat.messages import normalise, refused_role
 from hashtune.chat.reasoning import continues
 from hashtune.errors import Finding, InputError
+from hashtune.parts import with_text
 from hashtune.records import Message
 from hashtune.writers import sha256_bytes
 
@@ -37,6 +40,8 @@ class Template:
         date: ISO date that stands for today.
         stored_header: prompts end with the header that stored answers have, where that differs
             from the generation prompt (`tokenizer.mismatch: as_stored`).
+        escape: control tokens in contents become plain text (`tokenizer.special_in_content`).
+        merge_system: the system message goes before the first question (`tokenizer.system`).
     """
 
     tokenizer: Any
@@ -44,6 +49,8 @@ class Template:
     kwargs: dict[str, Any]
     date: str
     stored_header: bool = False
+    escape: bool = False
+    merge_system: bool = False
 
     @cached_property
     def sha256(self) -> str:
@@ -90,6 +97,16 @@ class Template:
         return renderer(self._frozen, self.tokenizer.special_tokens_map, self._arguments)
 
     @cached_property
+    def _list_roles(self) -> frozenset[str]:
+        def render(messages: list[Message]) -> str | None:
+            try:
+                return self._compiled(messages, False)
+            except RENDER_ERRORS:
+                return None
+
+        return list_roles(render)
+
+    @cached_property
     def _checked(self) -> Counter[str]:
         return Counter()
 
@@ -104,10 +121,15 @@ class Template:
             InputError: the template refuses it; the finding names the message.
         """
         normal = normalise(messages)
+        if self.merge_system:
+            normal = merge_system(normal)
+        if self._list_roles:
+            normal = as_parts(normal, self._list_roles)
         try:
             return self._apply(normal, add_generation_prompt=add_generation_prompt)
         except RENDER_ERRORS as error:
-            raise InputError(self._refusal(normal, error, add_generation_prompt)) from error
+            shift = len(messages) - len(normal)
+            raise InputError(self._refusal(normal, shift, error, add_generation_prompt)) from error
 
     def prompt(self, messages: Sequence[Message]) -> str:
         """What inference gives the model before it writes the next assistant message."""
@@ -120,6 +142,8 @@ class Template:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of rendered text; nothing is added, since the template prints its own BOS."""
+        if self.escape and MARK in text:
+            return list(self.encoding(text).ids)
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         if not isinstance(ids, list) or not all(type(token) is int for token in ids):
             raise TypeError(f"the tokenizer returned {type(ids).__name__}, expected a list of ids")
@@ -127,6 +151,8 @@ class Template:
 
     def encoding(self, text: str) -> Any:
         """The backend's encoding of a text: ids and offsets. The last one is kept.
+
+        A text with marks of control.escape gives control.Encoded.
 
         Raises:
             AssertionError: transformers gives other ids.
@@ -137,15 +163,25 @@ class Template:
                 backend.no_truncation()
                 backend.no_padding()
             encoding = backend.encode(text, add_special_tokens=False)
-            if self._due("encoding") and self.encode(text) != encoding.ids:
+            marked = self.escape and MARK in text
+            if not marked and self._due("encoding") and self.encode(text) != encoding.ids:
                 raise AssertionError("transformers encodes this text otherwise")
             self._last.clear()
-            self._last[text] = encoding
+            self._last[text] = without_marks(text, encoding) if marked else encoding
         return self._last[text]
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of the prompt: what evaluation and generation feed to the model."""
-        return self.encode(self.prompt(messages))
+        """Token ids of the prompt: what evaluation and generation feed to the model.
+
+        Raises:
+            InputError: a content holds a control token, and these are not escaped.
+        """
+        plain = [with_text(message) for message in messages]
+        if self.escape:
+            plain, _ = escape(plain, self.added_tokens, self.added_token_pattern)
+        if found := control_tokens(plain, self.added_tokens, self.added_token_pattern):
+            raise InputError(found)
+        return self.encode(self.prompt(plain))
 
     def _apply(self, normal: list[Message], *, add_generation_prompt: bool) -> str:
         text = self._compiled(normal, add_generation_prompt)
@@ -167,7 +203,7 @@ class Template:
         return True
 
     def _refusal(
-        self, normal: list[Message], error: Exception, add_generation_prompt: bool
+        self, normal: list[Message], shift: int, error: Exception, add_generation_prompt: bool
     ) -> Finding:
         """Name the message: the last one of the shortest start that raises the same error."""
         culprit = len(normal) - 1
@@ -178,9 +214,11 @@ class Template:
                 if str(again) == str(error):
                     culprit = length - 1
                     break
+        system = normal[culprit]["role"] == "system"
+        merge = ", set tokenizer.system to merge_into_user" if system else ""
         return Finding(
             "template-refuses",
             f"{refused_role(normal, culprit)} ({' '.join(str(error).split())})",
-            field=f"messages[{culprit}].role",
-            fix="change the row, or pin a template that accepts it (tokenizer.chat_template)",
+            field=f"messages[{culprit + shift}].role",
+            fix=f"change the row{merge}, or pin another template (tokenizer.chat_template)",
         )

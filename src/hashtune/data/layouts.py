@@ -23,6 +23,7 @@ from hashtune.data.messages import (
     kind,
 )
 from hashtune.errors import Finding, nearest
+from hashtune.parts import with_text
 from hashtune.records import Message
 from hashtune.spec.rows import Schema
 
@@ -39,7 +40,15 @@ Converted = tuple[list[Message], list[Finding]]
 
 
 def to_messages(row: Mapping[str, Any], schema: Schema, place: Place) -> Converted:
-    """(messages, findings); the messages mean nothing when there are findings."""
+    """(messages, findings); the messages mean nothing when there are findings.
+
+    Contents that are lists of text parts become one text.
+    """
+    messages, findings = _converted(row, schema, place)
+    return messages if findings else [with_text(message) for message in messages], findings
+
+
+def _converted(row: Mapping[str, Any], schema: Schema, place: Place) -> Converted:
     if schema == "messages":
         if "messages" not in row:
             return [], [place.finding("missing", "messages", "missing")]
@@ -132,8 +141,8 @@ def _sharegpt_words(finding: Finding, turns: Any) -> Finding:
     field = (finding.field or "").replace("messages", "conversations", 1)
     if field.endswith(".role"):
         field = field.removesuffix("role") + "from"
-    elif field.endswith(".content"):
-        field = field.removesuffix("content") + "value"
+    else:
+        field = re.sub(r"\.content(?=\[|$)", ".value", field)
     message = finding.message
     place = re.search(r"\[(\d+)\]", field)
     if finding.rule == "unknown-role" and place:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hashtune import parts
 from hashtune.errors import Finding, nearest
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -120,6 +121,14 @@ def _check_content(message: Mapping[str, Any], field: str, place: Place) -> list
     if "content" not in message and "value" in message:
         fix = 'rename "from" to "role" and "value" to "content" (ShareGPT layout)'
         return [place.finding("missing", f"{field}.content", "missing", fix)]
+    if isinstance(message.get("content"), list):
+        broken = [
+            place.finding("content-part", f"{field}.content[{index}]", said, parts.FIX)
+            for index, said in parts.broken_parts(message["content"])
+        ]
+        if broken:
+            return broken
+        message = parts.with_text(message)
     calls = message.get("role") == "assistant" and bool(message.get("tool_calls"))
     if "content" in message and message["content"] is None:
         if calls:

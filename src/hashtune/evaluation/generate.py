@@ -8,7 +8,7 @@ the end; here a row leaves its batch when it is done. On the tiny test model the
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
@@ -61,10 +61,10 @@ def generate_answers(
         progress: shown per batch.
 
     Raises:
-        InputError: no stops, or prompts that leave no room for max_new_tokens in the positions
-            of the model.
+        InputError: no stops, prompts with control tokens, or prompts that leave no room for
+            max_new_tokens in the positions of the model.
     """
-    prompts = [list(template.prompt_ids(list(messages))) for messages in conversations]
+    prompts = _prompts(template, conversations)
     stops = [(stop,) if isinstance(stop, int) else tuple(stop) for stop in stop_ids]
     _check(model, prompts, stops=stops, max_new_tokens=max_new_tokens)
     plan = batch_plan([len(prompt) for prompt in prompts], batch_size=batch_size)
@@ -76,6 +76,18 @@ def generate_answers(
         for index, ids in zip(batch, written, strict=True):
             answers[index] = _answer(template.tokenizer, ids, stops)
     return [answers[index] for index in range(len(prompts))]
+
+
+def _prompts(template: "Template", conversations: Sequence[Sequence[Message]]) -> list[list[int]]:
+    prompts, found = [], []
+    for index, messages in enumerate(conversations):
+        try:
+            prompts.append(list(template.prompt_ids(list(messages))))
+        except InputError as error:
+            found += [replace(f, message=f"prompt {index}: {f.message}") for f in error.findings]
+    if found:
+        raise InputError(found)
+    return prompts
 
 
 def batch_plan(lengths: Sequence[int], *, batch_size: int) -> list[list[int]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hashtune.data.messages import Place, check_messages, is_blank
 from hashtune.errors import Finding, InputError
 from hashtune.evaluation.frozen import Line, read_frozen, repeated_ids
+from hashtune.parts import with_text
 from hashtune.records import Dropped, Message
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def load_prompts(uri: str, *, sha256: str | None, root: Path) -> list[ReplayProm
         findings += _findings(line, file=uri)
     if findings:
         raise InputError(findings)
-    return [ReplayPrompt(value["id"], number, value["messages"]) for number, value in lines]
+    return [
+        ReplayPrompt(value["id"], number, list(map(with_text, value["messages"])))
+        for number, value in lines
+    ]
 
 
 def keep_answers(

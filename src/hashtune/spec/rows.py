@@ -28,6 +28,7 @@ FIELDS: dict[str, frozenset[str]] = {
 # what a row may break; a policy may drop it. A damaged file is refused whatever the policy says
 ROW_RULES = (
     "blank",
+    "content-part",
     "empty",
     "last-not-assistant",
     "missing",

@@ -66,6 +66,8 @@ class TokenizerSpec(Section):
     stops: list[str]
     unstable: Literal["error", "split", "last"]
     mismatch: Literal["error", "as_prompted", "as_stored"]
+    special_in_content: Literal["error", "escape"]
+    system: Literal["error", "merge_into_user"]
 
 
 class Source(Section):

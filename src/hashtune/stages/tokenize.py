@@ -94,7 +94,7 @@ def _split(
         processes=min(_workers(), max(1, count)),
         start=frame.die_with_parent,
     )
-    total = tally([], [], every=[], conversations=0, turns=0, altered=0)
+    total = tally([], [], every=[], conversations=0, turns=0, altered=0, escaped=0)
     samples: list[Example] = []
     dropped: list[Dropped] = []
     refused: list[Finding] = []
