@@ -191,3 +191,17 @@ def test_an_element_of_an_array_is_named_by_its_place():
         "d:3: [7].messages: no assistant message, nothing to train on [no-assistant]",
         "d:4: [8]: schema prompt_completion, file is declared as messages [mixed-schema]",
     ]
+
+
+def test_plain_text_is_a_role_that_no_conversation_may_have():
+    assert messages({"text": " t\n", "group": "g"}, schema="text") == [
+        {"role": "text", "content": " t\n"}
+    ]
+    forged = {"messages": [{"role": "text", "content": "t"}]}
+    assert told(forged, schema="messages") == [
+        "d:1: messages[0].role: unknown role 'text'; known: assistant, developer, system, tool, "
+        "user [unknown-role]",
+    ]
+    assert told({"text": "t"}, schema="messages") == [
+        "d:1: schema text, file is declared as messages [mixed-schema]"
+    ]

@@ -69,6 +69,15 @@ def test_the_shipped_spec_is_pinned(project):
         ({"data.task.fields": []}, ("data.task.fields", "contradiction")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
+        ({"data.test.schema": "text"}, ("data.test.schema", "text-test")),
+        (
+            {
+                "data.test.uri": None,
+                "data.test.fraction": 0.1,
+                "data.sources.0.schema": "text",
+            },
+            ("data.sources[0].schema", "text-test"),
+        ),
         (
             {"data.sources.0.fields": {"mesages": "x"}},
             ("data.sources[0].fields.mesages", "fields"),
@@ -106,3 +115,8 @@ def test_a_changed_byte_in_data_is_seen(project):
 def test_sources_and_held_out_files_may_be_remote(project):
     changes = {"data.sources.0.uri": "https://x/d.jsonl", "data.test.uri": "s3://bucket/d.jsonl"}
     assert found(project, changes) == []
+
+
+def test_train_and_eval_may_be_plain_text_and_both_mixed_with_conversations(project):
+    changes = {"data.sources.0.schema": "text", "data.eval.schema": "text"}
+    assert found(project, {**changes, "data.over_length": "split"}) == []
