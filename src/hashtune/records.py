@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 IGNORE_INDEX = -100  # label of a token without loss, as torch's cross_entropy reads it
+TEXT = "text"  # role of the only message of a plain text, which is no conversation
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """One conversation: `messages` are dicts with "role", "content" and optional other fields.
+
+    A plain text is one message of the role TEXT.
 
     `id` is content-derived (first 16 hex digits of the sha256 of the canonical messages),
     `source` names the declared source ("triage", "replay"), `line` its 1-based input line.

@@ -60,7 +60,8 @@ def outputs(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
         manifest = resolve(source, name="tiny", say=lambda text: None)
         writers.write_json(Path("build/base/manifest.json"), manifest_json(manifest))
         train = [talk("hi", "yes"), talk(EVIL, "no"), talk("x", "Water. " * 60), talk("a", "b")]
-        for name, texts in (("train", train), ("eval", [talk("e", "f")])):
+        text = writers.canonical_json([{"role": "text", "content": "Ice melts."}], indent=None)
+        for name, texts in (("train", train), ("eval", [talk("e", "f"), text])):
             rows = conversations(name, *texts)
             writers.write_parquet(
                 Path(f"build/prepare/{name}.parquet"), rows, conversation_schema()
@@ -105,6 +106,12 @@ def test_chosen_random_and_longest_examples(inspect):
     )
     assert "example train2" in inspect("--longest", "-n", "1")[1]
     assert "eval example eval1" in inspect("--split", "eval")[1]
+
+
+def test_plain_text_shows_that_all_but_its_first_token_is_trained(inspect):
+    _, out, _ = inspect("--split", "eval", "--examples", "eval2")
+    assert "──────── eval example eval2\n  source toy, conversation eval2\n" in out
+    assert out.endswith("I⟦ce melts.<|im_end|>⟧\n")
 
 
 def test_colour_on_demand_and_data_cannot_add_any(inspect):

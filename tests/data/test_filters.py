@@ -58,3 +58,15 @@ def test_the_first_broken_limit_is_the_reason():
 def test_every_limit_has_a_measure():
     """Planted: a new limit without a measure would be off for ever."""
     assert {name[4:] for name in Filters.model_fields} <= set(measures(talk("x")))
+
+
+def test_a_plain_text_is_measured_as_a_whole_and_is_no_answer():
+    text = Conversation("c", "s", [{"role": "text", "content": "ab12\nab12"}])
+    assert measures(text) == {
+        "chars": 9,
+        "letter_share": 0.5,
+        "repeated_line_share": 0.5,
+        "repeated_word_share": 0.0,
+    }
+    kept, dropped = filter_rows([text], limits(min_answer_chars=99, max_repeated_line_share=0.4))
+    assert (kept, [row.reason for row in dropped]) == ([], ["max_repeated_line_share"])

@@ -232,3 +232,17 @@ def test_parts_that_are_no_text_are_named_one_by_one():
         f"{parted}[4]: a text part that also holds 'x' [content-part]",
         "d:1: conversations[1].value: blank [blank]",
     ]
+
+
+def test_plain_text_is_a_role_that_no_conversation_may_have():
+    assert messages({"text": " t\n", "group": "g"}, schema="text") == [
+        {"role": "text", "content": " t\n"}
+    ]
+    forged = {"messages": [{"role": "text", "content": "t"}]}
+    assert told(forged, schema="messages") == [
+        "d:1: messages[0].role: unknown role 'text'; known: assistant, developer, system, tool, "
+        "user [unknown-role]",
+    ]
+    assert told({"text": "t"}, schema="messages") == [
+        "d:1: schema text, file is declared as messages [mixed-schema]"
+    ]

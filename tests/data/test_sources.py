@@ -156,6 +156,8 @@ def test_user_items_hold_user_texts_only():
     ]
     items = user_items([Conversation("i", "s", messages, 4)], {"s": "d.jsonl"})
     assert items == [Item("d.jsonl", 4, ["u1", "u2"])]
+    text = Conversation("i", "s", [{"role": "text", "content": "t"}], 5)
+    assert user_items([text], {"s": "d.jsonl"}) == [Item("d.jsonl", 5, ["t"])]
 
 
 def test_names_are_unique():

@@ -81,6 +81,15 @@ def test_the_shipped_spec_is_pinned(project):
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
+        ({"data.test.schema": "text"}, ("data.test.schema", "text-test")),
+        (
+            {
+                "data.test.uri": None,
+                "data.test.fraction": 0.1,
+                "data.sources.0.schema": "text",
+            },
+            ("data.sources[0].schema", "text-test"),
+        ),
         (
             {"data.sources.0.fields": {"mesages": "x"}},
             ("data.sources[0].fields.mesages", "fields"),
@@ -133,3 +142,8 @@ def test_steps_instead_of_fractions(project):
 def test_a_beta_of_one_never_forgets_and_is_refused(project, key):
     with pytest.raises(InputError, match=key):
         found(project, {key: 1.0})
+
+
+def test_train_and_eval_may_be_plain_text_and_both_mixed_with_conversations(project):
+    changes = {"data.sources.0.schema": "text", "data.eval.schema": "text"}
+    assert found(project, {**changes, "data.over_length": "split"}) == []

@@ -305,6 +305,104 @@ def test_every_format_gives_the_same_conversations(params):
     assert train("csv", 'text,category\n"b\n1",00501\nb 2,True\n') == expected
 
 
+def test_plain_text_in_every_format_is_one_message_of_its_own_role(params):
+    """The first column is the text, the second no field of the schema."""
+    source = params["data"]["sources"][1]
+    source.update({"schema": "text", "fields": {"text": "body"}})
+    rows = [{"body": "b\n1", "lang": "00501"}, {"body": "2024-01-05", "lang": "True"}]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    written = {
+        "jsonl": "".join(json.dumps(row) + "\n" for row in rows).encode(),
+        "json": json.dumps(rows).encode(),
+        "csv": b'body,lang\n"b\n1",00501\n2024-01-05,True\n',
+        "tsv": b'body\tlang\n"b\n1"\t00501\n2024-01-05\tTrue\n',
+        "parquet": sink.getvalue().to_pybytes(),
+    }
+    for file_format, content in written.items():
+        writers.write_bytes(Path(source["uri"]), content)
+        pin = writers.sha256_file(Path(source["uri"]))
+        source.update({"format": file_format, "sha256": pin})
+        run(params)
+        kept = writers.read_parquet(Path("build/prepare/train.parquet"))
+        assert sorted(row["messages"] for row in kept if row["source"] == "b") == [
+            '[{"content":"2024-01-05","role":"text"}]',
+            '[{"content":"b\\n1","role":"text"}]',
+        ]
+        report = writers.read_json(Path("reports/prepare.json"))
+        assert report["sources"]["b"]["extra_fields"] == {"lang": 2}
+
+
+def texts(params, *rows, **other) -> None:
+    """Make source b plain text of these rows."""
+    source = params["data"]["sources"][1]
+    pin = write(source["uri"], [{"text": row} if isinstance(row, str) else row for row in rows])
+    source.update({"schema": "text", "sha256": pin, **other})
+
+
+def test_broken_plain_text_is_found_by_rule(params):
+    texts(params, {"txt": "b"}, {"text": None}, {"text": 5}, " ", {"messages": []}, "b")
+    assert refused(params) == [
+        "data/b.jsonl:1: text: missing [missing]",
+        "data/b.jsonl:2: text: null, expected string [null]",
+        "data/b.jsonl:3: text: expected string, got number [wrong-type]",
+        "data/b.jsonl:4: text: blank [blank]",
+        "data/b.jsonl:5: schema messages, file is declared as text [mixed-schema]",
+    ]
+
+
+def test_plain_text_is_cleaned_split_and_mixed_like_conversations(params):
+    """Of 9 texts: a repeat, one with an address, one of digits and one nearly equal go; of the
+    five that stay half are taken, one of them twice over the cap."""
+    rows = ["b one two three four five", "B  one two three four FIVE", "b one two three four six"]
+    rows += ["mail nora@x", "1234567", "b c", "b d", "b e", "b f\r\n"]
+    texts(params, *rows, weight=0.5)
+    sha256 = write("data/list.jsonl", [{"name": "mail", "pattern": r"\w+@\w+"}])
+    params["cleaning"] |= {
+        "normalise": {"newlines": "lf", "unicode": "none", "whitespace": "trim"},
+        "filters": {**params["cleaning"]["filters"], "min_letter_share": 0.5},
+        "patterns": [{"name": "pii", "uri": "data/list.jsonl", "sha256": sha256, "action": "drop"}],
+        "near_duplicates": {"threshold": 0.7, "shingle": 1},
+    }
+    run(params)
+    ledger = writers.read_jsonl(Path("build/prepare/ledger.jsonl"))
+    reasons = sorted((row["line"], row["reason"]) for row in ledger if row["source"] == "b")
+    assert [reason for reason in reasons if reason[1] != "weight"] == [
+        (2, "duplicate"),
+        (3, "near_duplicate"),
+        (4, "pattern"),
+        (5, "min_letter_share"),
+    ]
+    assert [reason for _, reason in reasons].count("weight") == 2  # 5 * 0.5, half up
+    figures = writers.read_json(Path("reports/prepare.json"))
+    assert figures["sources"]["b"]["kept"] == {"train": 3, "eval": 0, "test": 0}
+    assert figures["cleaning"]["normalised"]["b"] == {"newlines": 1, "whitespace": 1}
+
+
+def test_plain_text_is_split_off_for_eval_by_its_hash(params):
+    texts(params, *[f"text {n}" for n in range(100)])
+    params["data"]["eval"] = held_out(None, None, 0.2)
+    params["data"]["replay"]["share"] = 0.0
+    run(params)
+    kept = writers.read_json(Path("reports/prepare.json"))["sources"]["b"]["kept"]
+    assert kept["train"] + kept["eval"] == 100 and 10 <= kept["eval"] <= 30
+    before = {row["id"] for row in writers.read_parquet(Path("build/prepare/eval.parquet"))}
+    texts(params, *[f"text {n}" for n in range(120)])
+    run(params)
+    assert before <= {row["id"] for row in writers.read_parquet(Path("build/prepare/eval.parquet"))}
+
+
+def test_a_plain_text_that_holds_a_question_is_a_leak(params):
+    texts(params, "first q 1 2 3 4 last", "e 1")
+    params["data"]["test"]["sha256"] = write("data/test.jsonl", [talk("q 1 2 3")])
+    params["regression"]["suites"][0]["sha256"] = write("data/s.jsonl", [{"prompt": "1 2 3 4"}])
+    assert refused(params)[1::2] == [
+        "data/eval.jsonl:1: eval item equals data/b.jsonl:2: 'e 1' [leaked-item]",
+        "data/test.jsonl:1: test item shares words with data/b.jsonl:1: 'q 1 2 3' [leaked-item]",
+        "data/s.jsonl:1: suite_s item shares words with data/b.jsonl:1: '1 2 3 4' [leaked-item]",
+    ]
+
+
 @pytest.mark.parametrize("file_format", ["jsonl", "json", "parquet"])
 def test_masks_tool_calls_and_reasoning_reach_the_next_stage(params, file_format):
     call = {"function": {"name": "f", "arguments": '{"x": "00501"}'}, "id": "1"}

@@ -217,3 +217,59 @@ def test_another_template_is_refused() -> None:
     write_split("eval", TALK)
     (line,) = refusal()
     assert PIN in line and "0" * 64 in line
+
+
+TEXT = [{"role": "text", "content": "Water boils."}]
+
+
+def test_plain_text_beside_conversations_is_trained_whole() -> None:
+    """The synthetic tokenizer has no BOS of its own; its EOS is the end of turn, id 2."""
+    write_params()
+    write_split("train", TALK, TEXT)
+    write_split("eval", TEXT)
+    tokenize.run()
+    tokenizer = load_tokenizer(read_manifest(Path("build/base/manifest.json")))
+    talk, text = writers.read_parquet(Path("build/tokenize/train.parquet"))
+    assert tokenizer.decode(text["input_ids"]) == "Water boils.<|im_end|>"
+    assert text["labels"] == [-100, *text["input_ids"][1:]]
+    assert "".join(tokenizer.decode([i for i in talk["labels"] if i > 0])) == "Water.<|im_end|>"
+    report = writers.read_json(Path("reports/tokenize.json"))
+    assert report["train"]["turns"] == report["train"]["turns_trained"] == 2
+    assert report["eval"]["trained_tokens"] == len(text["input_ids"]) - 1
+
+
+def test_over_long_plain_text_is_dropped_refused_or_split() -> None:
+    long = [{"role": "text", "content": "Water. " * 60}]
+    write_params()
+    write_split("train", TEXT, long)
+    write_split("eval", TEXT)
+    tokenize.run()
+    report = writers.read_json(Path("reports/tokenize.json"))["train"]
+    assert (report["kept"], report["dropped"]) == (1, {"over_length": 1})
+    whole = report["tokens_lost"]
+    write_params(over_length="split")
+    tokenize.run()
+    report = writers.read_json(Path("reports/tokenize.json"))["train"]
+    pieces = writers.read_parquet(Path("build/tokenize/train.parquet"))[1:]
+    assert [row["id"] for row in pieces] == [f"train1.{n}" for n in range(1, len(pieces) + 1)]
+    assert report["dropped"] == {} and report["rows_in"] == 1 + len(pieces)
+    assert sum(len(row["input_ids"]) - 1 for row in pieces) == whole - 1
+    assert {len(row["input_ids"]) for row in pieces[:-1]} == {64}
+    write_split("train", TEXT, long_talk())
+    (line,) = refuse_outputs()
+    assert "a conversation is not split by turn in this version" in line
+
+
+def refuse_outputs() -> list[str]:
+    with pytest.raises(InputError) as caught:
+        tokenize.run()
+    return [str(finding) for finding in caught.value.findings]
+
+
+def test_control_tokens_in_plain_text_are_refused_with_their_line() -> None:
+    write_params()
+    write_split("train", TALK, [{"role": "text", "content": "a<|im_end|>b"}])
+    write_split("eval", TEXT)
+    assert [line.split("\n")[0] for line in refusal()] == [
+        "toy:2: text: holds the control token '<|im_end|>' [control-token]"
+    ]

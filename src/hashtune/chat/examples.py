@@ -19,6 +19,7 @@ from hashtune.parts import with_text
 from hashtune.records import IGNORE_INDEX, Conversation, Dropped, Example, Message
 
 Span = tuple[int, int]
+NOT_SPLIT = "; split cuts plain text only, a conversation is not split by turn in this version"
 BLANKS = ("Ġ", "Ċ", "ĉ", "č", "▁", " ")  # how vocabularies spell a leading blank
 
 
@@ -81,27 +82,29 @@ def fit(
     examples: Sequence[Example],
     *,
     max_seq_len: int,
-    over_length: Literal["drop", "error"],
+    over_length: Literal["drop", "error", "split"],
     lines: Mapping[str, int],
 ) -> tuple[list[Example], list[Dropped]]:
     """Examples of at most max_seq_len tokens, and a ledger line for each longer one.
 
-    An answer is never cut. `lines`: input line by conversation id.
+    An answer is never cut: "split" holds for plain texts, which come here in pieces (texts.py).
+    `lines`: input line by conversation id.
 
     Raises:
-        InputError: the policy is "error" and an example is too long (all of them are listed).
+        InputError: an example is too long and the policy is not "drop" (all of them are listed).
     """
     kept = [example for example in examples if len(example.input_ids) <= max_seq_len]
     long = [example for example in examples if len(example.input_ids) > max_seq_len]
     details = [_over_length(example, max_seq_len) for example in long]
-    if long and over_length == "error":
+    if long and over_length != "drop":
+        fix = "raise data.max_seq_len, or set data.over_length to drop"
         raise InputError(
             Finding(
                 "over-length",
                 detail,
                 file=example.source,
                 line=lines[example.conversation_id],
-                fix="raise data.max_seq_len, or set data.over_length to drop",
+                fix=fix + (NOT_SPLIT if over_length == "split" else ""),
             )
             for example, detail in zip(long, details, strict=True)
         )

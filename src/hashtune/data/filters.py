@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hashtune.records import Conversation, Dropped
+from hashtune.records import TEXT, Conversation, Dropped
 from hashtune.spec.schema import Filters
 
 RUN_OF_WORDS = 3
@@ -47,13 +47,15 @@ def word_runs(text: str) -> list[str]:
 
 def measures(conversation: Conversation) -> dict[str, float]:
     """What the limits of the same name are compared with. An answer without text (a tool call)
-    has no measures of its own."""
+    has no measures of its own. Of a plain text the shares are those of the whole."""
     found: dict[str, float] = {}
     if answer := last_answer(conversation):
         found["answer_chars"] = len(answer)
-        found["letter_share"] = letter_share(answer)
-        found["repeated_line_share"] = repeated_share(lines_of(answer))
-        found["repeated_word_share"] = repeated_share(word_runs(answer))
+    first = conversation.messages[0]
+    if trained := text_of(first) if first["role"] == TEXT else answer:
+        found["letter_share"] = letter_share(trained)
+        found["repeated_line_share"] = repeated_share(lines_of(trained))
+        found["repeated_word_share"] = repeated_share(word_runs(trained))
     found["chars"] = sum(len(text_of(message)) for message in conversation.messages)
     return found
 

@@ -4,6 +4,7 @@ messages           {"messages": [{"role", "content", ...}, ...]}
 instruction        {"instruction", "input"?, "output", "system"?}
 sharegpt           {"conversations": [{"from", "value", ...}, ...], "system"?}
 prompt_completion  {"prompt", "completion", "system"?}, each a text or a list of messages
+text               {"text"}: a plain text, one message of the role records.TEXT
 
 Other fields of a message (tool_calls, reasoning_content, train, ...) are kept as written.
 """
@@ -24,7 +25,7 @@ from hashtune.data.messages import (
 )
 from hashtune.errors import Finding, nearest
 from hashtune.parts import with_text
-from hashtune.records import Message
+from hashtune.records import TEXT, Message
 from hashtune.spec.rows import Schema
 
 SHAREGPT_ROLES = {
@@ -57,6 +58,7 @@ def _converted(row: Mapping[str, Any], schema: Schema, place: Place) -> Converte
         "instruction": _from_instruction,
         "sharegpt": _from_sharegpt,
         "prompt_completion": _from_prompt,
+        "text": _from_text,
     }[schema]
     return convert(row, place)
 
@@ -185,3 +187,8 @@ def _untrained(message: Any) -> Any:
     if not answer or "train" in message or "weight" in message:
         return message
     return {**message, "train": False}
+
+
+def _from_text(row: Mapping[str, Any], place: Place) -> Converted:
+    findings = check_text(row, "text", "text", place)
+    return [] if findings else [{"role": TEXT, "content": row["text"]}], findings

@@ -13,7 +13,7 @@ from hashtune.data.lines import Log, ReadRow
 from hashtune.data.messages import Place, check_text
 from hashtune.data.schemas import parse_rows
 from hashtune.errors import Finding, nearest
-from hashtune.records import Conversation, Dropped
+from hashtune.records import TEXT, Conversation, Dropped
 from hashtune.spec.rows import Format, Schema, columns
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -171,12 +171,13 @@ def load_questions(file: DataFile, root: Path) -> tuple[list[Item], list[Finding
 
 
 def user_items(conversations: Sequence[Conversation], files: dict[str, str]) -> list[Item]:
-    """The user texts of conversations with file and line; `files` maps source names to files."""
+    """The user texts of conversations, and plain texts, with file and line; `files` maps source
+    names to files."""
     return [
         Item(
             files[conversation.source],
             conversation.line,
-            [m["content"] for m in conversation.messages if m["role"] == "user"],
+            [m["content"] for m in conversation.messages if m["role"] in ("user", TEXT)],
         )
         for conversation in conversations
     ]

@@ -27,6 +27,7 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
         *_base_model(spec),
         *_data(spec),
         *_declarations(spec),
+        *_plain_text(spec),
         *_files(spec, root),
         *_contradictions(spec),
         *training_findings(spec),
@@ -103,6 +104,22 @@ def _declarations(spec: Spec) -> Iterator[Finding]:
             yield Finding("fields", message, file=FILE, field=f"{field}.fields.{target}")
     for key, message in policy_faults(spec.cleaning.on_bad_row):
         yield Finding("policy", message, file=FILE, field=f"cleaning.on_bad_row.{key}")
+
+
+def _plain_text(spec: Spec) -> Iterator[Finding]:
+    """The gate scores answers; a plain text asks nothing, so none may be a test item."""
+    test, sources = spec.data.test, spec.data.sources
+    if test.uri is not None:
+        texts = ["data.test"] if test.schema_ == "text" else []
+    else:
+        texts = [f"data.sources[{i}]" for i, of in enumerate(sources) if of.schema_ == "text"]
+    for field in texts:
+        yield _finding(
+            f"{field}.schema",
+            "plain text cannot be a test item: it holds no question and no answer to score",
+            "give data.test a file of conversations (eval may be plain text, for the loss)",
+            rule="text-test",
+        )
 
 
 def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:

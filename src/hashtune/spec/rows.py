@@ -9,7 +9,7 @@ from typing import Literal
 from hashtune.errors import nearest
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet"]
-Schema = Literal["messages", "instruction", "sharegpt", "prompt_completion"]
+Schema = Literal["messages", "instruction", "sharegpt", "prompt_completion", "text"]
 Action = Literal["error", "drop"]
 
 # the first is the field that tells a row's schema; a row without a needed field cannot be used
@@ -18,12 +18,14 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "instruction": ("instruction", "output"),
     "sharegpt": ("conversations",),
     "prompt_completion": ("prompt", "completion"),
+    "text": ("text",),
 }
 FIELDS: dict[str, frozenset[str]] = {
     "messages": frozenset({"id", "messages", "group"}),
     "instruction": frozenset({"id", "instruction", "input", "output", "system", "group"}),
     "sharegpt": frozenset({"id", "conversations", "system", "group"}),
     "prompt_completion": frozenset({"id", "prompt", "completion", "system", "group"}),
+    "text": frozenset({"id", "text", "group"}),
 }
 # what a row may break; a policy may drop it. A damaged file is refused whatever the policy says
 ROW_RULES = (

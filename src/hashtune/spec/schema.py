@@ -127,7 +127,7 @@ class Data(Section):
     max_seq_len: Count
     packing: bool
     loss_on: Literal["assistant", "last_assistant"]
-    over_length: Literal["drop", "error"]
+    over_length: Literal["drop", "error", "split"]
     task: Task
 
 

@@ -1,5 +1,7 @@
 """Which tokens are trained, and how is that proven? Every mask is derived twice and compared.
 
+A plain text is trained whole, without the template, and proven in its own way (chat/texts.py).
+
 reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_len, loss_on,
         over_length}, tokenizer
 writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json and
@@ -23,6 +25,7 @@ from hashtune.chat.examples import fit, tokenize_conversation
 from hashtune.chat.pinned import load_template
 from hashtune.chat.stops import StopSet, stop_sequences
 from hashtune.chat.summary import SAMPLES, summarise, tally
+from hashtune.chat.texts import by_kind, tokenize_text
 from hashtune.errors import Finding, InputError
 from hashtune.records import Dropped, Example, example_schema
 from hashtune.store.loader import generation_eos_ids, load_tokenizer
@@ -47,7 +50,7 @@ def run() -> None:
     template = load_template(load_tokenizer(manifest), spec.tokenizer, root=Path())
     eos_ids = generation_eos_ids(manifest)
     stops = stop_sequences(template, eos_ids=eos_ids, declared=spec.tokenizer.stops)
-    tokenize = partial(
+    chat = partial(
         tokenize_conversation,
         template=template,
         stops=stops,
@@ -55,6 +58,9 @@ def run() -> None:
         unstable=spec.tokenizer.unstable,
         mismatch=spec.tokenizer.mismatch,
     )
+    cut = spec.data.max_seq_len if spec.data.over_length == "split" else None
+    text = partial(tokenize_text, template=template, cut=cut)
+    tokenize = partial(by_kind, chat=chat, text=text)
     limit = partial(fit, max_seq_len=spec.data.max_seq_len, over_length=spec.data.over_length)
     chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
     reports: dict[str, dict[str, Any]] = {}
