@@ -129,6 +129,7 @@ def stream_parquet(path: Path, tables: Iterable["pa.Table"], schema: "pa.Schema"
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    pa.set_memory_pool(pa.system_memory_pool())  # the default one keeps what is freed, by chance
     with pq.ParquetWriter(path, schema, **PARQUET) as sink:
         waiting, written = schema.empty_table(), False
         for table in tables:

@@ -19,7 +19,7 @@ from hashtune.data.figures import figures
 from hashtune.data.groups import groups_apart
 from hashtune.data.items import Items
 from hashtune.data.leakage import Item, LeakReport, check_leakage, leakage_of_sets
-from hashtune.data.mixture import REPLAY, mix, number_repeats
+from hashtune.data.mixture import REPLAY, Mixture, mix, number_repeats
 from hashtune.data.near_duplicates import drop_near_duplicates
 from hashtune.data.near_leaks import add_near_leaks
 from hashtune.data.row_rules import HELD_OUT, Ruled
@@ -77,23 +77,7 @@ def assemble(
     table = ruled.table
     prepared = Prepared(table, findings=ruled.findings, more=ruled.more)
     prepared.report["cleaning"] = ruled.report
-    pool = _distinct(table, settings)
-    parts = _split(pool, loaded, settings, prepared)
-    train = _balanced(parts.train, settings, prepared)
-    mixture = mix(
-        table,
-        {name: table.of(train, name) for name in settings.weights},
-        weights=settings.weights,
-        max_rows=settings.max_rows,
-        replay=table.of(train, REPLAY),
-        share=settings.replay_share if REPLAY in loaded else 0.0,
-    )
-    prepared.findings += mixture.findings
-    prepared.splits["train"] = mixture.rows
-    prepared.splits |= {
-        name: _held_out(name, rows, settings, prepared)
-        for name, rows in (("eval", parts.eval), ("test", parts.test))
-    }
+    mixture = _splits(prepared, loaded, settings)
     prepared.findings += [
         Finding("no-rows", f"0 rows remain for {name}", field=_field(name))
         for name, chosen in prepared.splits.items()
@@ -107,6 +91,27 @@ def assemble(
         loaded, table, rows, mixture, leaks, share_asked=settings.replay_share
     )
     return prepared
+
+
+def _splits(prepared: Prepared, loaded: Mapping[str, Loaded], settings: Settings) -> Mixture:
+    """Choose the rows of every split; how train was mixed."""
+    table = prepared.table
+    parts = _split(_distinct(table, settings), loaded, settings, prepared)
+    held_out = {"eval": parts.eval, "test": parts.test}
+    train = _balanced(parts.train, settings, prepared)
+    mixture = mix(
+        table,
+        {name: table.of(train, name) for name in settings.weights},
+        weights=settings.weights,
+        max_rows=settings.max_rows,
+        replay=table.of(train, REPLAY),
+        share=settings.replay_share if REPLAY in loaded else 0.0,
+    )
+    prepared.findings += mixture.findings
+    prepared.splits["train"] = mixture.rows
+    for name, rows in held_out.items():
+        prepared.splits[name] = _held_out(name, rows, settings, prepared)
+    return mixture
 
 
 def _field(split_name: str) -> str:

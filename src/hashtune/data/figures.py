@@ -8,6 +8,7 @@ import numpy as np
 
 from hashtune.data.leakage import LeakReport
 from hashtune.data.mixture import Mixture
+from hashtune.data.runs import are_in
 from hashtune.data.sources import Loaded
 from hashtune.data.table import Rows, Table
 
@@ -35,7 +36,7 @@ def figures(
         "rows": {
             "in": sum(file.rows for file in loaded.values()),
             "kept": sum(sum(of["kept"].values()) for of in of_files.values()),
-            "dropped": _dropped(table, np.arange(len(table))),
+            "dropped": table.dropped(),
         },
         "sources": of_files,
         "splits": {name: len(rows) for name, rows in splits.items()},
@@ -57,18 +58,11 @@ def _of_file(file: Loaded, table: Table, splits: Splits, repeated: int) -> dict[
         "file": file.file.uri,
         "rows": file.rows,
         "kept": kept,
-        "dropped": _dropped(table, table.of(np.arange(len(table)), name)),
+        "dropped": table.dropped(name),
         "repeated": repeated,
         "extra_fields": dict(sorted(file.extra.items())),
         "notes": file.notes,
     }
-
-
-def _dropped(table: Table, rows: Rows) -> dict[str, int]:
-    """How many of the rows were dropped, by reason."""
-    counts = np.bincount(table.columns.reason[rows], minlength=len(table.reasons))
-    named = zip(table.reasons[1:], counts[1:], strict=True)
-    return {reason: int(count) for reason, count in sorted(named) if count}
 
 
 def _of_leaks(report: LeakReport) -> dict[str, Any]:
@@ -88,5 +82,5 @@ def _duplicates(table: Table, splits: Splits) -> dict[str, int]:
     ids = {name: table.columns.id[rows] for name, rows in splits.items()}
     distinct = {name: np.unique(of) for name, of in ids.items()}
     pairs = (("train", "eval"), ("train", "test"), ("eval", "test"))
-    counts = {f"{a}_{b}": int(np.isin(ids[b], distinct[a]).sum()) for a, b in pairs}
+    counts = {f"{a}_{b}": int(are_in(ids[b], distinct[a]).sum()) for a, b in pairs}
     return counts | {name: len(of) - len(distinct[name]) for name, of in ids.items()}

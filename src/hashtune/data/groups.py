@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from hashtune.data.runs import are_in
 from hashtune.data.table import NO_GROUP, Rows, Table
 from hashtune.errors import KEPT, Finding
 
@@ -25,7 +26,7 @@ def groups_apart(
     for one, other in PAIRS:
         groups = table.columns.group[splits[one]]
         theirs = table.columns.group[splits[other]]
-        torn = splits[other][(theirs != NO_GROUP) & np.isin(theirs, groups)]
+        torn = splits[other][(theirs != NO_GROUP) & are_in(theirs, np.unique(groups))]
         counts[f"{one}_{other}"] = len(torn)
         for row in torn[: KEPT - len(findings)]:
             first = splits[one][np.argmax(groups == table.columns.group[row])]

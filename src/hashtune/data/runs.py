@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hashtune.data.table import Rows
-
 
 class Runs(NamedTuple):
     """order: places sorted by value, equal ones as they stood; start[i]: the place in `order` where
@@ -18,8 +16,8 @@ class Runs(NamedTuple):
         start   0 0 0 3 3
     """
 
-    order: Rows
-    start: Rows
+    order: NDArray[np.int64]
+    start: NDArray[np.int64]
 
 
 def runs(*columns: NDArray[Any]) -> Runs:
@@ -36,9 +34,18 @@ def runs(*columns: NDArray[Any]) -> Runs:
     return Runs(order, start)
 
 
-def occurrences(values: NDArray[Any]) -> Rows:
+def occurrences(values: NDArray[Any]) -> NDArray[np.int32]:
     """1 for the first place with a value, 2 for the second, and so on."""
     order, start = runs(values)
-    times = np.empty(len(values), np.int64)
-    times[order] = np.arange(1, len(values) + 1) - start
+    times = np.empty(len(values), np.int32)
+    np.subtract(np.arange(1, len(values) + 1), start, out=start)
+    times[order] = start
     return times
+
+
+def are_in(values: NDArray[Any], known: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of the values are among `known`, which is sorted; memory for `values` alone."""
+    places = np.searchsorted(known, values)
+    found = places < len(known)
+    found[found] = known[places[found]] == values[found]
+    return found
