@@ -13,6 +13,7 @@ EXIT_FAULT = 70
 EXIT_STOPPED = 75
 EXIT_INTERRUPTED = 130
 SHOWN_IN_FULL = 20
+KEPT = 1000  # findings of one kind of check that are held in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +46,42 @@ class Finding:
 
 
 class InputError(Exception):
-    """Bad input: one or more findings; the process ends with exit code 2."""
+    """Bad input: one or more findings, and how many more by rule; the process ends with exit
+    code 2."""
 
-    def __init__(self, findings: Finding | Iterable[Finding]) -> None:
+    def __init__(
+        self, findings: Finding | Iterable[Finding], more: Counter[str] | None = None
+    ) -> None:
         self.findings: list[Finding] = (
             [findings] if isinstance(findings, Finding) else list(findings)
         )
         if not self.findings:
             raise ValueError("InputError needs at least one finding")
-        super().__init__(render(self.findings))
+        super().__init__(render(self.findings, more))
 
 
 class Stopped(Exception):
     """The work was interrupted in a resumable state; the process ends with exit code 75."""
 
 
-def render(findings: Sequence[Finding]) -> str:
-    """All findings as text: the first 20 in full, the rest counted by rule."""
+def keep_first(found: Iterable[Finding], kept: list[Finding], more: Counter[str]) -> None:
+    """Add findings to the first KEPT; those beyond are counted by rule."""
+    for finding in found:
+        if len(kept) < KEPT:
+            kept.append(finding)
+        else:
+            more[finding.rule] += 1
+
+
+def render(findings: Sequence[Finding], more: Counter[str] | None = None) -> str:
+    """All findings as text: the first 20 in full, the rest counted by rule; `more` counts those
+    that were not kept."""
     lines = [f"  {finding}" for finding in findings[:SHOWN_IN_FULL]]
-    rest = Counter(finding.rule for finding in findings[SHOWN_IN_FULL:])
+    rest = Counter(finding.rule for finding in findings[SHOWN_IN_FULL:]) + (more or Counter())
     lines += [f"  and {count} more of [{rule}]" for rule, count in sorted(rest.items())]
-    noun = "finding" if len(findings) == 1 else "findings"
-    return f"{len(findings)} {noun}:\n" + "\n".join(lines)
+    total = min(len(findings), SHOWN_IN_FULL) + rest.total()
+    noun = "finding" if total == 1 else "findings"
+    return f"{total} {noun}:\n" + "\n".join(lines)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

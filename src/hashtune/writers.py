@@ -89,6 +89,15 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     write_text(path, "".join(canonical_json(row, indent=None) for row in rows))
 
 
+def stream_jsonl(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write the bytes of write_jsonl, one row in memory at a time; not atomic.
+
+    For use inside staged_directory.
+    """
+    with path.open("w", encoding="utf-8", newline="\n") as sink:
+        sink.writelines(canonical_json(row, indent=None) for row in rows)
+
+
 def read_json(path: Path) -> Any:
     """Parse a JSON file of our own."""
     return json.loads(path.read_text(encoding="utf-8"))
@@ -120,6 +129,7 @@ def stream_parquet(path: Path, tables: Iterable["pa.Table"], schema: "pa.Schema"
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    pa.set_memory_pool(pa.system_memory_pool())  # the default one keeps what is freed, by chance
     with pq.ParquetWriter(path, schema, **PARQUET) as sink:
         waiting, written = schema.empty_table(), False
         for table in tables:

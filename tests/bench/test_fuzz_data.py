@@ -6,7 +6,6 @@ from types import ModuleType
 import pytest
 
 from hashtune.data import cleaning, lines, messages, readers, sources
-from hashtune.data.cleaning import Verdict
 
 FILES = 300
 
@@ -34,7 +33,7 @@ def lenient(text):
 
 
 def silent(*_arguments, **_keywords):
-    return Verdict()
+    return None
 
 
 def no_check(*_arguments, **_keywords):
@@ -54,7 +53,7 @@ def crash(*_arguments, **_keywords):
 PLANTED = [
     (readers, "parse_strict", lenient, "expected"),
     (readers, "parse_strict", crash, "RecursionError"),
-    (sources, "apply_policy", silent, "dropped {}, expected"),
+    (sources.Judge, "of_row", silent, "dropped {}, expected"),
     (readers, "lines", split_at_any_line_end, "kept"),
     (messages, "check_text", no_check, "expected"),
     (cleaning, "Dropped", crash, "RecursionError"),

@@ -1,17 +1,20 @@
 """The whole assembly on small files: every row is kept or in the ledger, leaks are refused."""
 
+import json
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashtune.data.assemble import Settings, assemble
 from hashtune.data.leakage import Item
 from hashtune.data.patterns import Pattern
-from hashtune.data.row_rules import RowRules
+from hashtune.data.row_rules import RowRules, Ruled, RuledFile
 from hashtune.data.schemas import parse_rows
 from hashtune.data.sources import DataFile, Loaded
-from hashtune.records import Dropped
+from hashtune.data.table import Table
+from hashtune.records import Conversation, Dropped
 from hashtune.spec.schema import Balance, Filters, NearDuplicates, Normalise
 
 NO_LIMITS = Filters(**dict.fromkeys(Filters.model_fields))
@@ -22,8 +25,8 @@ def near(threshold) -> NearDuplicates:
     return NearDuplicates(threshold=threshold, shingle=3)
 
 
+NO_RULES = RowRules(AS_WRITTEN, NO_LIMITS, [])
 PLAIN = Settings(
-    rules=RowRules(AS_WRITTEN, NO_LIMITS, []),
     deduplicate=True,
     near_duplicates=near(None),
     balance=Balance(by=None, max_rows=None),
@@ -62,9 +65,40 @@ def files(**texts) -> dict[str, Loaded]:
     return {name: loaded(name, of) for name, of in texts.items()}
 
 
-def test_files_of_their_own():
+class Assembled:
+    """The result in memory: `splits` hold conversations, `ledger` the dropped rows."""
+
+    def __init__(self, prepared):
+        self.findings, self.more, self.report = prepared.findings, prepared.more, prepared.report
+        self.splits = {
+            name: [
+                Conversation(**{**row, "messages": json.loads(row["messages"])})
+                for row in prepared.written(name)
+            ]
+            for name in prepared.splits
+        }
+        self.ledger = list(prepared.table.ledger())
+
+
+@pytest.fixture(scope="module")
+def assembled(spill):
+    """Takes files through the rules into a table and assembles it."""
+
+    def run(given_files, suites, settings, rules=NO_RULES) -> Assembled:
+        ruled = Ruled(Table(spill))
+        for file in given_files.values():
+            sink = RuledFile(ruled, rules, file.file)
+            for row in file.conversations:
+                sink.keep(row)
+            sink.close()
+        return Assembled(assemble(given_files, ruled, suites, settings))
+
+    return run
+
+
+def test_files_of_their_own(assembled):
     given_files = files(a=["one", "two", "One", "three"], eval=["e", "E e"], test=["t"])
-    prepared = assemble(given_files, {"s": [Item("s", 1, ["q"])]}, PLAIN)
+    prepared = assembled(given_files, {"s": [Item("s", 1, ["q"])]}, PLAIN)
     assert prepared.findings == []
     assert {name: sorted(row.line for row in rows) for name, rows in prepared.splits.items()} == {
         "train": [1, 2, 4],
@@ -87,9 +121,9 @@ def test_files_of_their_own():
     assert set(prepared.report["leakage"]) == {"eval", "test", "suite_s"}
 
 
-def test_duplicates_stay_when_asked_and_get_ids_of_their_own():
+def test_duplicates_stay_when_asked_and_get_ids_of_their_own(assembled):
     given_files = files(a=["one", "one"], eval=["e", "e"], test=["t"])
-    prepared = assemble(given_files, {}, changed(deduplicate=False))
+    prepared = assembled(given_files, {}, changed(deduplicate=False))
     [first, second] = sorted(row.id for row in prepared.splits["train"])
     assert second == f"{first}#2"
     assert prepared.report["duplicates"] == {
@@ -102,10 +136,10 @@ def test_duplicates_stay_when_asked_and_get_ids_of_their_own():
     }
 
 
-def test_planted_leaks_are_refused_not_removed():
+def test_planted_leaks_are_refused_not_removed(assembled):
     given_files = files(a=["is this a leak or not", "x"], eval=["e"], test=["X ", "y"])
     suites = {"s": [Item("data/s.jsonl", 7, ["Well: is this a leak?"])]}
-    prepared = assemble(given_files, suites, PLAIN)
+    prepared = assembled(given_files, suites, PLAIN)
     assert [(f.rule, f.file, f.line) for f in prepared.findings] == [
         ("leakage", None, None),
         ("leaked-item", "data/test.jsonl", 1),
@@ -113,7 +147,7 @@ def test_planted_leaks_are_refused_not_removed():
         ("leaked-item", "data/s.jsonl", 7),
     ]
     assert len(prepared.splits["train"]) == 2
-    allowed = assemble(given_files, suites, changed(leakage_max_share=1.0))
+    allowed = assembled(given_files, suites, changed(leakage_max_share=1.0))
     assert allowed.findings == []
     assert allowed.report["leakage"]["test"] == {
         "items": 2,
@@ -134,46 +168,46 @@ def test_planted_leaks_are_refused_not_removed():
     }
 
 
-def test_replay_is_checked_for_leaks_too():
+def test_replay_is_checked_for_leaks_too(assembled):
     given_files = files(a=["one"], replay=["q"], eval=["e"], test=["t"])
     suites = {"s": [Item("data/s.jsonl", 1, ["q"])]}
-    assert assemble(given_files, suites, PLAIN).findings == []  # share 0: not in train
-    prepared = assemble(given_files, suites, changed(replay_share=0.5))
+    assert assembled(given_files, suites, PLAIN).findings == []  # share 0: not in train
+    prepared = assembled(given_files, suites, changed(replay_share=0.5))
     assert [finding.rule for finding in prepared.findings] == ["leakage", "leaked-item"]
 
 
-def test_replay_never_goes_to_a_held_out_split():
+def test_replay_never_goes_to_a_held_out_split(assembled):
     texts = [f"t{i}" for i in range(40)]
     given_files = files(a=texts, replay=[f"r{i}" for i in range(40)])
     fractions = {"eval": 0.3, "test": 0.3}
-    prepared = assemble(given_files, {}, changed(fractions=fractions, replay_share=0.5))
+    prepared = assembled(given_files, {}, changed(fractions=fractions, replay_share=0.5))
     assert prepared.findings == []
     assert {row.source for row in prepared.splits["eval"] + prepared.splits["test"]} == {"a"}
     assert prepared.report["replay"]["share"] == 0.5
 
 
-def test_groups_stay_together_when_split_off():
+def test_groups_stay_together_when_split_off(assembled):
     texts = [f"t{i}" for i in range(60)]
     given_files = {"a": loaded("a", texts, groups=[f"g{i % 12}" for i in range(60)])}
-    prepared = assemble(given_files, {}, changed(fractions={"eval": 0.2, "test": 0.2}))
+    prepared = assembled(given_files, {}, changed(fractions={"eval": 0.2, "test": 0.2}))
     assert prepared.findings == []
     sides = [{row.group for row in rows} for rows in prepared.splits.values()]
     assert sum(map(len, sides)) == 12
 
 
-def test_empty_splits_are_findings():
-    prepared = assemble(files(a=["one"]), {}, changed(fractions={"eval": 0.0, "test": 0.0}))
+def test_empty_splits_are_findings(assembled):
+    prepared = assembled(files(a=["one"]), {}, changed(fractions={"eval": 0.0, "test": 0.0}))
     assert [(f.message, f.field) for f in prepared.findings] == [
         ("0 rows remain for eval", "data.eval"),
         ("0 rows remain for test", "data.test"),
     ]
-    half = assemble(files(a=["one"]), {}, changed(fractions={"eval": 0.5, "test": 0.5}))
+    half = assembled(files(a=["one"]), {}, changed(fractions={"eval": 0.5, "test": 0.5}))
     assert half.findings[0].rule == "fractions"
 
 
-def test_held_out_limit_goes_to_the_ledger():
+def test_held_out_limit_goes_to_the_ledger(assembled):
     given_files = files(a=["one"], eval=["e", "f", "g"], test=["t"])
-    prepared = assemble(given_files, {}, changed(held_out_rows={"eval": 2, "test": None}))
+    prepared = assembled(given_files, {}, changed(held_out_rows={"eval": 2, "test": None}))
     [dropped] = prepared.ledger
     assert dropped == Dropped(dropped.id, "eval", dropped.line, "max_rows", "eval")
     assert prepared.report["splits"]["eval"] == 2
@@ -187,43 +221,43 @@ def train_lines(prepared) -> list[int]:
     return sorted(row.line for row in prepared.splits["train"])
 
 
-def test_near_duplicates_of_an_earlier_row_are_dropped():
+def test_near_duplicates_of_an_earlier_row_are_dropped(assembled):
     texts = [
         "a b c d e f g h",
         "i j k",
         "a b c d e f g x",
     ]  # 6 runs of 3; 5 shared; 1 of the answer
     given_files = files(a=texts, eval=["e"], test=["t"])
-    prepared = assemble(given_files, {}, changed(near_duplicates=near(0.7)))
+    prepared = assembled(given_files, {}, changed(near_duplicates=near(0.7)))
     assert train_lines(prepared) == [1, 2]
     [dropped] = prepared.ledger
     assert (dropped.line, dropped.reason) == (3, "near_duplicate")
     assert dropped.detail == "near a:1, Jaccard 0.75"
-    assert train_lines(assemble(given_files, {}, changed(near_duplicates=near(0.8)))) == [1, 2, 3]
+    assert train_lines(assembled(given_files, {}, changed(near_duplicates=near(0.8)))) == [1, 2, 3]
 
 
-def test_texts_get_their_declared_form_before_ids_and_duplicates():
+def test_texts_get_their_declared_form_before_ids_and_duplicates(assembled):
     trim = Normalise(newlines="none", unicode="none", whitespace="trim")
     given_files = files(a=[" one ", "two"], replay=[" r "], eval=["e "], test=["t"])
-    settings = changed(rules=rules(normalise=trim), replay_share=0.3)
-    prepared = assemble(given_files, {}, settings)
+    settings = changed(replay_share=0.3)
+    prepared = assembled(given_files, {}, settings, rules(normalise=trim))
     texts = {row.messages[0]["content"] for rows in prepared.splits.values() for row in rows}
     assert texts == {"one", "two", " r ", "e", "t"}
     assert prepared.report["cleaning"]["normalised"] == {
         "a": {"whitespace": 1},
         "eval": {"whitespace": 1},
     }
-    plain = assemble(files(a=["one", "two"], eval=["e"], test=["t"]), {}, PLAIN)
+    plain = assembled(files(a=["one", "two"], eval=["e"], test=["t"]), {}, PLAIN)
     ids = [row.id for row in prepared.splits["train"] if row.source == "a"]
     assert sorted(ids) == sorted(row.id for row in plain.splits["train"])
 
 
-def test_limits_and_patterns_hold_for_training_rows_only():
+def test_limits_and_patterns_hold_for_training_rows_only(assembled):
     secret = Pattern("list.secret", re.compile("secret"), None, "drop")
     texts = ["one", "my secret", "a longer text"]
     given_files = files(a=texts, replay=["secret", "other"], eval=["secret too"], test=["t"])
-    settings = changed(rules=rules([secret], max_chars=9), replay_share=0.5)
-    prepared = assemble(given_files, {}, settings)
+    settings = changed(replay_share=0.5)
+    prepared = assembled(given_files, {}, settings, rules([secret], max_chars=9))
     assert prepared.findings == []
     assert [(row.source, row.line, row.reason, row.detail) for row in prepared.ledger] == [
         ("a", 2, "pattern", "list.secret in messages[0].content"),
@@ -237,29 +271,29 @@ def test_limits_and_patterns_hold_for_training_rows_only():
     assert prepared.report["splits"] == {"train": 2, "eval": 1, "test": 1}
 
 
-def test_a_pattern_of_an_error_list_refuses_the_run():
+def test_a_pattern_of_an_error_list_refuses_the_run(assembled):
     secret = Pattern("list.secret", re.compile("secret"), None, "error")
     given_files = files(a=["one", "my secret"], eval=["e"], test=["t"])
-    [finding] = assemble(given_files, {}, changed(rules=rules([secret]))).findings
+    [finding] = assembled(given_files, {}, PLAIN, rules([secret])).findings
     assert (finding.rule, finding.file, finding.line) == ("pattern-found", "data/a.jsonl", 2)
 
 
-def test_classes_are_capped_in_train():
+def test_classes_are_capped_in_train(assembled):
     given_files = {
         "a": loaded("a", ["one", "two", "three"], groups=["x", "x", "y"]),
         **files(eval=["e"], test=["t"]),
     }
-    prepared = assemble(given_files, {}, changed(balance=Balance(by="group", max_rows=1)))
+    prepared = assembled(given_files, {}, changed(balance=Balance(by="group", max_rows=1)))
     assert sorted(row.group for row in prepared.splits["train"]) == ["x", "y"]
     assert [(row.reason, row.detail) for row in prepared.ledger] == [("balance", "group=x")]
     assert prepared.report["cleaning"]["classes"] == {"x": [2, 1], "y": [1, 1]}
 
 
-def test_a_planted_near_leak_is_refused_when_asked():
+def test_a_planted_near_leak_is_refused_when_asked(assembled):
     given_files = files(a=["a b c d e f g h"], eval=["a b c x d e f g h"], test=["t"])
-    assert assemble(given_files, {}, changed(leakage_ngram=6)).findings == []
+    assert assembled(given_files, {}, changed(leakage_ngram=6)).findings == []
     asked = changed(leakage_ngram=6, leakage_near=near(0.4))
-    prepared = assemble(given_files, {}, asked)
+    prepared = assembled(given_files, {}, asked)
     assert [(finding.rule, finding.line) for finding in prepared.findings] == [
         ("leakage", None),
         ("leaked-item", 1),
@@ -267,15 +301,15 @@ def test_a_planted_near_leak_is_refused_when_asked():
     assert prepared.report["leakage"]["eval"]["near"] == 1
 
 
-def test_a_group_in_train_and_test_is_refused_or_reported():
+def test_a_group_in_train_and_test_is_refused_or_reported(assembled):
     given_files = {
         "a": loaded("a", ["one", "two"], groups=["ann", None]),
         "eval": loaded("eval", ["e"]),
         "test": loaded("test", ["t"], groups=["ann"]),
     }
-    refused = assemble(given_files, {}, PLAIN)
+    refused = assembled(given_files, {}, PLAIN)
     assert [finding.rule for finding in refused.findings] == ["group-leak", "group-leak"]
-    reported = assemble(given_files, {}, changed(leakage_groups="report"))
+    reported = assembled(given_files, {}, changed(leakage_groups="report"))
     assert reported.findings == []
     assert reported.report["groups"] == {"train_eval": 0, "train_test": 1, "eval_test": 0}
 
@@ -287,12 +321,12 @@ def test_a_group_in_train_and_test_is_refused_or_reported():
     groups=st.lists(st.none() | st.sampled_from("xyz"), min_size=30, max_size=30),
     threshold=st.none() | st.just(0.5),
 )
-def test_added_rows_never_move_an_old_one(texts, more, groups, threshold):
+def test_added_rows_never_move_an_old_one(assembled, texts, more, groups, threshold):
     """Through duplicates, near-duplicates and split, with and without groups."""
     settings = changed(fractions={"eval": 0.3, "test": 0.3}, near_duplicates=near(threshold))
 
     def where(all_texts):
-        prepared = assemble({"a": loaded("a", all_texts, groups)}, {}, settings)
+        prepared = assembled({"a": loaded("a", all_texts, groups)}, {}, settings)
         return {row.line: name for name, rows in prepared.splits.items() for row in rows}
 
     before, after = where(texts), where([*texts, *more])
@@ -301,19 +335,16 @@ def test_added_rows_never_move_an_old_one(texts, more, groups, threshold):
 
 HIT = Pattern("list.hit", re.compile("h"), None, "drop")
 SETTINGS = st.builds(
-    lambda deduplicate, weight, limit, fraction, share, threshold, cap, patterns, limits, form: (
-        changed(
-            deduplicate=deduplicate,
-            weights={"a": weight},
-            max_rows={"a": limit},
-            fractions={"eval": fraction, "test": None},
-            replay_share=share,
-            held_out_rows={"eval": 2, "test": 1},
-            near_duplicates=near(threshold),
-            balance=Balance(by="group" if cap else None, max_rows=cap),
-            rules=rules(patterns, form, **limits),
-            leakage_near=near(threshold),
-        )
+    lambda deduplicate, weight, limit, fraction, share, threshold, cap: changed(
+        deduplicate=deduplicate,
+        weights={"a": weight},
+        max_rows={"a": limit},
+        fractions={"eval": fraction, "test": None},
+        replay_share=share,
+        held_out_rows={"eval": 2, "test": 1},
+        near_duplicates=near(threshold),
+        balance=Balance(by="group" if cap else None, max_rows=cap),
+        leakage_near=near(threshold),
     ),
     st.booleans(),
     st.floats(0.1, 3.0),
@@ -322,14 +353,17 @@ SETTINGS = st.builds(
     st.floats(0.0, 0.9),
     st.none() | st.floats(0.1, 1.0),
     st.none() | st.integers(1, 3),
+)
+RULES = st.builds(
+    lambda patterns, form, limits: rules(patterns, form, **limits),
     st.sampled_from([[], [HIT]]),
-    st.dictionaries(st.sampled_from(["min_chars", "max_chars"]), st.integers(1, 8)),
     st.builds(
         Normalise,
         newlines=st.sampled_from(["none", "lf"]),
         unicode=st.sampled_from(["none", "nfc", "nfkc"]),
         whitespace=st.sampled_from(["none", "trim", "collapse"]),
     ),
+    st.dictionaries(st.sampled_from(["min_chars", "max_chars"]), st.integers(1, 8)),
 )
 ROWS = st.lists(
     st.tuples(st.text("abch \n", max_size=6).map("{}a".format), st.none() | st.sampled_from("xy")),
@@ -338,14 +372,14 @@ ROWS = st.lists(
 
 
 @settings(deadline=None)  # a busy machine is no fault
-@given(rows=ROWS, settings=SETTINGS)
-def test_rows_in_are_rows_kept_plus_rows_dropped(rows, settings):
+@given(rows=ROWS, settings=SETTINGS, rules=RULES)
+def test_rows_in_are_rows_kept_plus_rows_dropped(assembled, rows, settings, rules):
     texts, groups = [text for text, _ in rows], [group for _, group in rows]
     given_files = {
         "a": loaded("a", texts, groups),
         **files(replay=["r", "R", "s"], test=["t", "t"]),
     }
-    prepared = assemble(given_files, {}, settings)
+    prepared = assembled(given_files, {}, settings, rules)
     total = prepared.report["rows"]
     assert total["in"] == total["kept"] + sum(total["dropped"].values())
     for name, figures in prepared.report["sources"].items():

@@ -1,10 +1,14 @@
 """Policies for bad rows, normalisation and exact deduplication."""
 
-from hypothesis import given
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashtune.data.cleaning import Policy, apply_policy, content_key, deduplicate, normalise
-from hashtune.data.schemas import parse_rows
+from hashtune.data.cleaning import Judge, Policy, content_key, deduplicate, normalise
+from hashtune.data.schemas import BadRow, parse_rows
+from hashtune.errors import KEPT, Finding
 from hashtune.records import Conversation, Dropped
 
 # cases.md C41: one good row, output null, missing, blank
@@ -16,10 +20,17 @@ ROWS = [
 ]
 
 
+class Judged(NamedTuple):
+    findings: list[Finding]
+    dropped: list[Dropped]
+
+
 def judge(rows, on_bad_row, share):
     numbered = enumerate(rows, start=1)
     parsed = parse_rows(numbered, schema="instruction", source="s", shown="d.jsonl")
-    return apply_policy(parsed, Policy(on_bad_row, share), source="s", shown="d.jsonl")
+    judge = Judge(Policy(on_bad_row, share), source="s", shown="d.jsonl")
+    dropped = [row for row in map(judge.of_row, parsed.bad) if row]
+    return Judged(judge.of_file(len(parsed.conversations)).findings, dropped)
 
 
 def talk(user, answer="a", *, line=1, source="s", **extra):
@@ -27,7 +38,7 @@ def talk(user, answer="a", *, line=1, source="s", **extra):
         {"role": "user", "content": user},
         {"role": "assistant", "content": answer, **extra},
     ]
-    return Conversation(f"{user}|{answer}", source, messages, line)
+    return Conversation(f"{line:016x}", source, messages, line)
 
 
 def test_error_policy_reports_every_row():
@@ -99,6 +110,7 @@ RULE = st.sampled_from(["null", "missing", "blank"])
 ACTION = st.sampled_from(["error", "drop"])
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(rows=st.lists(st.sampled_from(ROWS)), by_rule=st.dictionaries(RULE, ACTION), other=ACTION)
 def test_rows_in_are_kept_dropped_or_refused(rows, by_rule, other):
     policy = {"default": other, **by_rule}
@@ -124,12 +136,13 @@ def test_normalise():
     )
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(st.text())
 def test_normalise_is_idempotent(text):
     assert normalise(normalise(text)) == normalise(text)
 
 
-def test_deduplicate_keeps_the_first_and_says_which():
+def test_deduplicate_keeps_the_first_and_says_which(table_of):
     rows = [
         talk("Hello  there", line=1),
         talk("hello there", line=2),
@@ -137,12 +150,28 @@ def test_deduplicate_keeps_the_first_and_says_which():
         talk("HELLO THERE", line=4, source="t"),
         talk("hello there", line=5, train=False),
     ]
-    kept, dropped = deduplicate(rows)
-    assert kept == [rows[0], rows[2], rows[4]]
-    assert dropped == [
-        Dropped("hello there|a", "s", 2, "duplicate", "same as s:1"),
-        Dropped("HELLO THERE|a", "t", 4, "duplicate", "same as s:1"),
+    table = table_of(rows)
+    assert list(deduplicate(table, np.arange(5))) == [0, 2, 4]
+    assert list(table.ledger()) == [
+        Dropped(f"{2:016x}", "s", 2, "duplicate", "same as s:1"),
+        Dropped(f"{4:016x}", "t", 4, "duplicate", "same as s:1"),
     ]
+
+
+def test_deduplicate_looks_at_the_given_rows_only(table_of):
+    table = table_of([talk("x", line=line) for line in (1, 2, 3)])
+    assert list(deduplicate(table, np.array([1, 2]))) == [1]
+    assert [(row.line, row.detail) for row in table.ledger()] == [(3, "same as s:2")]
+
+
+def test_findings_beyond_the_first_are_counted_by_rule():
+    judge = Judge(Policy("drop", 0.0), source="s", shown="d.jsonl")
+    for line in range(KEPT + 5):
+        judge.of_row(BadRow("0", line, [Finding("blank", "blank", line=line)]))
+    verdict = judge.of_file(kept=1)
+    assert verdict.findings[0].rule == "drop-share"
+    assert verdict.findings[-1].line == KEPT - 1
+    assert verdict.more == {"blank": 5}
 
 
 def test_content_key_does_not_join_messages():

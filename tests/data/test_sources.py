@@ -14,10 +14,8 @@ from hashtune.data.sources import (
     load_questions,
     resolve,
     unique_names,
-    user_items,
 )
 from hashtune.errors import Finding
-from hashtune.records import Conversation
 
 STOP = Policy("error", 0.0)
 
@@ -145,19 +143,6 @@ def test_questions_of_a_suite(tmp_path):
         "d.jsonl:3: prompt or question: missing [missing]",
         "d.jsonl:4: prompt: null, expected string [null]",
     ]
-
-
-def test_user_items_hold_user_texts_only():
-    messages = [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": "u1"},
-        {"role": "assistant", "content": "a"},
-        {"role": "user", "content": "u2"},
-    ]
-    items = user_items([Conversation("i", "s", messages, 4)], {"s": "d.jsonl"})
-    assert items == [Item("d.jsonl", 4, ["u1", "u2"])]
-    text = Conversation("i", "s", [{"role": "text", "content": "t"}], 5)
-    assert user_items([text], {"s": "d.jsonl"}) == [Item("d.jsonl", 5, ["t"])]
 
 
 def test_names_are_unique():

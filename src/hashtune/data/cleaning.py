@@ -3,14 +3,19 @@
 No row leaves without a ledger line, and no text is changed.
 """
 
+import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hashtune import writers
-from hashtune.data.schemas import Parsed
-from hashtune.errors import Finding
+from hashtune.data.runs import runs
+from hashtune.data.schemas import BadRow
+from hashtune.data.table import KEY_BYTES, Rows, Table
+from hashtune.errors import Finding, keep_first
 from hashtune.records import Conversation, Dropped
 from hashtune.spec.rows import Action, action
 
@@ -26,38 +31,55 @@ class Policy:
 
 @dataclass(slots=True)
 class Verdict:
-    """What the policy makes of a file's bad rows."""
+    """What the policy makes of a file's bad rows; `more` counts findings beyond the first by
+    rule."""
 
-    dropped: list[Dropped] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    more: Counter[str] = field(default_factory=Counter)
 
 
-def apply_policy(parsed: Parsed, policy: Policy, *, source: str, shown: str) -> Verdict:
-    """Refuse or drop the bad rows; a dropped row's reason is the first rule that it breaks, and a
-    row is dropped only if each rule that it breaks may be."""
-    dropped, stopping, every = [], [], []
-    for row in parsed.bad:
-        every += row.findings
-        if any(action(policy.on_bad_row, finding.rule) == "error" for finding in row.findings):
-            stopping += row.findings
-            continue
+@dataclass(slots=True)
+class Judge:
+    """Judges the bad rows of one file one by one, and in the end the file."""
+
+    policy: Policy
+    source: str
+    shown: str
+    bad: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    stopping: Verdict = field(default_factory=Verdict)
+    every: Verdict = field(default_factory=Verdict)
+
+    def of_row(self, row: BadRow) -> Dropped | None:
+        """Refuse or drop: a dropped row's reason is the first rule that it breaks, and a row is
+        dropped only if each rule that it breaks may be."""
+        self.bad += 1
+        keep_first(row.findings, self.every.findings, self.every.more)
+        on_bad_row = self.policy.on_bad_row
+        if any(action(on_bad_row, finding.rule) == "error" for finding in row.findings):
+            keep_first(row.findings, self.stopping.findings, self.stopping.more)
+            return None
         first = row.findings[0]
-        dropped.append(Dropped(row.id, source, row.line, first.rule, first.field or ""))
-    kept, gone = len(parsed.conversations), len(dropped)
-    if not gone:
-        return Verdict(findings=stopping)
-    reasons = Counter(row.reason for row in dropped)
-    counts = ", ".join(f"{reason} {reasons[reason]}" for reason in sorted(reasons))
-    summary = f"kept {kept}, dropped {gone} ({counts})"
-    share = gone / (kept + len(parsed.bad))
-    if kept == 0:
-        finding = Finding("no-rows", f"{summary}: 0 rows remain", file=shown)
-    elif share > policy.max_drop_share:
-        message = f"{summary}: share {share:.4g} is above {policy.max_drop_share:.4g}"
-        finding = Finding("drop-share", message, file=shown, field="cleaning.max_drop_share")
-    else:
-        return Verdict(dropped=dropped, findings=stopping)
-    return Verdict(dropped=dropped, findings=[finding, *every])
+        self.reasons[first.rule] += 1
+        return Dropped(row.id, self.source, row.line, first.rule, first.field or "")
+
+    def of_file(self, kept: int) -> Verdict:
+        """The findings that refuse the file, if any, when `kept` rows were sound."""
+        gone = self.reasons.total()
+        if not gone:
+            return self.stopping
+        counts = ", ".join(f"{reason} {count}" for reason, count in sorted(self.reasons.items()))
+        summary = f"kept {kept}, dropped {gone} ({counts})"
+        share, limit = gone / (kept + self.bad), self.policy.max_drop_share
+        if kept == 0:
+            finding = Finding("no-rows", f"{summary}: 0 rows remain", file=self.shown)
+        elif share > limit:
+            message = f"{summary}: share {share:.4g} is above {limit:.4g}"
+            field = "cleaning.max_drop_share"
+            finding = Finding("drop-share", message, file=self.shown, field=field)
+        else:
+            return self.stopping
+        return Verdict([finding, *self.every.findings], self.every.more)
 
 
 def normalise(text: str) -> str:
@@ -66,28 +88,28 @@ def normalise(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", folded).split())
 
 
-def content_key(conversation: Conversation) -> str:
-    """Equal for conversations whose messages differ at most in what `normalise` evens out."""
+def content_key(conversation: Conversation) -> bytes:
+    """128 bits, equal for conversations whose messages differ at most in what `normalise` evens
+    out."""
     messages = [
         {**message, "content": normalise(message["content"] or "")}
         for message in conversation.messages
     ]
-    return writers.sha256_bytes(writers.canonical_json(messages, indent=None).encode())
+    text = writers.canonical_json(messages, indent=None)
+    return hashlib.sha256(text.encode()).digest()[:KEY_BYTES]
 
 
-def deduplicate(
-    conversations: Iterable[Conversation],
-) -> tuple[list[Conversation], list[Dropped]]:
-    """Keep the first of equal conversations (`content_key`); the ledger names the one kept."""
-    first: dict[str, Conversation] = {}
-    kept, dropped = [], []
-    for conversation in conversations:
-        original = first.setdefault(content_key(conversation), conversation)
-        if original is conversation:
-            kept.append(conversation)
-            continue
-        detail = f"same as {original.source}:{original.line}"
-        dropped.append(
-            Dropped(conversation.id, conversation.source, conversation.line, "duplicate", detail)
-        )
-    return kept, dropped
+def deduplicate(table: Table, rows: Rows) -> Rows:
+    """Keep the first of the rows that were added with one `content_key`; the ledger names it.
+
+    Returns:
+        The rows that stay, in their order.
+    """
+    keys = table.take_keys()[rows]
+    order, start = runs(keys[:, 0], keys[:, 1])
+    repeated = np.flatnonzero(start < np.arange(len(start)))
+    for row, first in zip(rows[order[repeated]], rows[order[start[repeated]]], strict=True):
+        table.drop(row, "duplicate", f"same as {table.source(first)}:{table.line(first)}")
+    stays = np.ones(len(rows), bool)
+    stays[order[repeated]] = False
+    return rows[stays]

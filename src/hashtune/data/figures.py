@@ -1,24 +1,26 @@
 """The figures of reports/prepare.json: what became of every row, by file and in all."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from hashtune.data.leakage import LeakReport
 from hashtune.data.mixture import Mixture
+from hashtune.data.runs import are_in
 from hashtune.data.sources import Loaded
-from hashtune.records import Conversation, Dropped
+from hashtune.data.table import Rows, Table
 
 EXAMPLES_IN_REPORT = 5
 
-Splits = Mapping[str, Sequence[Conversation]]
+Splits = Mapping[str, Rows]
 
 
 def figures(
     loaded: Mapping[str, Loaded],
+    table: Table,
     splits: Splits,
-    ledger: Sequence[Dropped],
     mixture: Mixture,
     leaks: Mapping[str, LeakReport],
     *,
@@ -27,15 +29,14 @@ def figures(
     """For each file and in all: rows == sum(kept) + sum(dropped); a copy that a weight above 1
     adds is counted as repeated, not as kept."""
     of_files = {
-        name: _of_file(file, splits, ledger, mixture.repeated.get(name, 0))
+        name: _of_file(file, table, splits, mixture.repeated.get(name, 0))
         for name, file in loaded.items()
     }
-    dropped = Counter(row.reason for row in ledger)
     return {
         "rows": {
             "in": sum(file.rows for file in loaded.values()),
             "kept": sum(sum(of["kept"].values()) for of in of_files.values()),
-            "dropped": dict(sorted(dropped.items())),
+            "dropped": table.dropped(),
         },
         "sources": of_files,
         "splits": {name: len(rows) for name, rows in splits.items()},
@@ -45,22 +46,19 @@ def figures(
             "share_asked": share_asked,
         },
         "leakage": {name: _of_leaks(report) for name, report in leaks.items()},
-        "duplicates": _duplicates(splits),
+        "duplicates": _duplicates(table, splits),
     }
 
 
-def _of_file(
-    file: Loaded, splits: Splits, ledger: Sequence[Dropped], repeated: int
-) -> dict[str, Any]:
+def _of_file(file: Loaded, table: Table, splits: Splits, repeated: int) -> dict[str, Any]:
     name = file.file.name
-    reasons = Counter(row.reason for row in ledger if row.source == name)
-    kept = {split: sum(row.source == name for row in rows) for split, rows in splits.items()}
+    kept = {split: len(table.of(rows, name)) for split, rows in splits.items()}
     kept["train"] -= repeated
     return {
         "file": file.file.uri,
         "rows": file.rows,
         "kept": kept,
-        "dropped": dict(sorted(reasons.items())),
+        "dropped": table.dropped(name),
         "repeated": repeated,
         "extra_fields": dict(sorted(file.extra.items())),
         "notes": file.notes,
@@ -78,11 +76,11 @@ def _of_leaks(report: LeakReport) -> dict[str, Any]:
     }
 
 
-def _duplicates(splits: Splits) -> dict[str, int]:
+def _duplicates(table: Table, splits: Splits) -> dict[str, int]:
     """Conversations of the second split whose messages are those of one in the first; within a
     split, those that repeat an earlier one (in train also its copies by weight)."""
-    ids = {name: [row.id.partition("#")[0] for row in rows] for name, rows in splits.items()}
-    distinct = {name: set(of) for name, of in ids.items()}
+    ids = {name: table.columns.id[rows] for name, rows in splits.items()}
+    distinct = {name: np.unique(of) for name, of in ids.items()}
     pairs = (("train", "eval"), ("train", "test"), ("eval", "test"))
-    counts = {f"{a}_{b}": sum(key in distinct[a] for key in ids[b]) for a, b in pairs}
+    counts = {f"{a}_{b}": int(are_in(ids[b], distinct[a]).sum()) for a, b in pairs}
     return counts | {name: len(of) - len(distinct[name]) for name, of in ids.items()}

@@ -3,42 +3,48 @@
 Split by hash keeps groups together; eval and test files of their own may break them up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 
-from hashtune.errors import Finding
-from hashtune.records import Conversation
+import numpy as np
+
+from hashtune.data.runs import are_in
+from hashtune.data.table import NO_GROUP, Rows, Table
+from hashtune.errors import KEPT, Finding
 
 PAIRS = (("train", "eval"), ("train", "test"), ("eval", "test"))
+RULE = "group-leak"
 
 
 def groups_apart(
-    splits: Mapping[str, Sequence[Conversation]], files: Mapping[str, str]
-) -> tuple[dict[str, int], list[Finding]]:
-    """Rows of the second split whose group is in the first, by pair, and a finding for each;
-    `files` maps source names to files."""
+    table: Table, splits: Mapping[str, Rows], files: Mapping[str, str]
+) -> tuple[dict[str, int], list[Finding], Counter[str]]:
+    """Rows of the second split whose group is in the first, by pair, and a finding for each, those
+    beyond the first only counted by rule; `files` maps source names to files."""
     counts: dict[str, int] = {}
     findings: list[Finding] = []
     for one, other in PAIRS:
-        first: dict[str, Conversation] = {}
-        for row in splits[one]:
-            if row.group is not None:
-                first.setdefault(row.group, row)
-        torn = [row for row in splits[other] if row.group is not None and row.group in first]
+        groups = table.columns.group[splits[one]]
+        theirs = table.columns.group[splits[other]]
+        torn = splits[other][(theirs != NO_GROUP) & are_in(theirs, np.unique(groups))]
         counts[f"{one}_{other}"] = len(torn)
-        for row in torn:
-            there = first[row.group or ""]
-            message = f"{other} row of group {row.group!r}, which is in {one} too: "
-            message += f"{files[there.source]}:{there.line}"
+        for row in torn[: KEPT - len(findings)]:
+            first = splits[one][np.argmax(groups == table.columns.group[row])]
+            found = table.conversation(row)
+            message = f"{other} row of group {found.group!r}, which is in {one} too: "
+            message += f"{files[table.source(first)]}:{table.line(first)}"
             findings.append(
-                Finding("group-leak", message, file=files[row.source], line=row.line, field="group")
+                Finding(RULE, message, file=files[found.source], line=found.line, field="group")
             )
+    total = sum(counts.values())
+    more = Counter({RULE: total - len(findings)})
     if findings:
         findings[0:0] = [
             Finding(
-                "group-leak",
-                f"{len(findings)} rows share a group with a row of another split",
+                RULE,
+                f"{total} rows share a group with a row of another split",
                 field="cleaning.leakage_groups",
                 fix="move each group into one file, or set cleaning.leakage_groups to report",
             )
         ]
-    return counts, findings
+    return counts, findings, more

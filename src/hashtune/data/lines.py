@@ -4,12 +4,13 @@ What every text format shares: the log of a reading, other formats told by their
 order marks, NUL bytes, encodings, the limit of a line. A line is held in memory, the file is not.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BufferedReader
 from typing import Any, NamedTuple
 
-from hashtune.errors import Finding
+from hashtune.errors import Finding, keep_first
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"
@@ -53,17 +54,18 @@ class Fault:
 
 @dataclass(slots=True)
 class Log:
-    """What is wrong with a file and what was let pass; `shown` is the path as the user wrote it."""
+    """What is wrong with a file and what was let pass; `shown` is the path as the user wrote it,
+    `more` counts findings beyond the first by rule."""
 
     shown: str
     findings: list[Finding] = field(default_factory=list)
+    more: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
     def add(self, fault: Fault, line: int | None, field: str | None = None) -> None:
         """A finding at a line of this file."""
-        self.findings.append(
-            Finding(fault.rule, fault.message, self.shown, line, field, fix=fault.fix)
-        )
+        finding = Finding(fault.rule, fault.message, self.shown, line, field, fix=fault.fix)
+        keep_first([finding], self.findings, self.more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,26 +4,28 @@ Rows are taken in the order of the hash of their id, so a larger weight or limit
 and neither the choice nor the order depends on the order of the input files.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import floor
 
-from hashtune.data.split import rank, take_first
+import numpy as np
+
+from hashtune.data.runs import occurrences
+from hashtune.data.split import take_first
+from hashtune.data.table import Chosen, Rows, Table, hash64, nothing
 from hashtune.errors import Finding
-from hashtune.records import Conversation, Dropped
 
 REPLAY = "replay"
 
 
 @dataclass(slots=True)
 class Mixture:
-    """Rows in training order with distinct ids, and what was left out.
+    """Rows in training order with distinct ids; what was left out is dropped in the table.
 
     `task` and `replay` count rows; `repeated` counts, by source, rows beyond the first pass.
     """
 
-    rows: list[Conversation] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
+    rows: Chosen = field(default_factory=nothing)
     findings: list[Finding] = field(default_factory=list)
     repeated: dict[str, int] = field(default_factory=dict)
     task: int = 0
@@ -32,14 +34,16 @@ class Mixture:
     @property
     def replay_share(self) -> float:
         """Replay rows / all rows."""
-        return self.replay / len(self.rows) if self.rows else 0.0
+        return self.replay / len(self.rows.rows) if len(self.rows.rows) else 0.0
 
 
 def mix(
-    sources: Mapping[str, Sequence[Conversation]],
+    table: Table,
+    sources: Mapping[str, Rows],
+    *,
     weights: Mapping[str, float],
     max_rows: Mapping[str, int | None],
-    replay: Sequence[Conversation],
+    replay: Rows,
     share: float,
 ) -> Mixture:
     """Take round(weight * rows) rows of each source, at most max_rows, and add replay rows.
@@ -50,41 +54,34 @@ def mix(
     too few replay rows.
     """
     mixture = Mixture()
-    taken: list[Conversation] = []
+    taken: list[Rows] = []
     for name, rows in sources.items():
-        chosen = _take(name, rows, weights[name], max_rows[name], mixture)
-        if rows and not chosen:
+        chosen = _take(table, rows, weights[name], max_rows[name])
+        mixture.repeated[name] = max(0, len(chosen) - len(rows))
+        if len(rows) and not len(chosen):
             message = f"takes 0 of {len(rows)} rows of {name} at weight {weights[name]:g}"
             mixture.findings.append(Finding("no-rows", message, field="data.sources"))
-        taken += chosen
-    mixture.task = len(taken)
-    taken += _take_replay(replay, share, mixture)
-    taken.sort(key=lambda row: (row.id, row.source, row.line))
-    mixture.rows = sorted(number_repeats(taken), key=lambda row: rank(row.id))
+        taken.append(chosen)
+    mixture.task = sum(map(len, taken))
+    taken.append(_take_replay(table, replay, share, mixture))
+    mixture.rows = _in_training_order(table, np.concatenate(taken))
     return mixture
 
 
-def _take(
-    name: str, rows: Sequence[Conversation], weight: float, limit: int | None, mixture: Mixture
-) -> list[Conversation]:
-    ordered, _ = take_first(rows, None)
+def _take(table: Table, rows: Rows, weight: float, limit: int | None) -> Rows:
+    ordered, _ = take_first(table, rows, None)
     wanted = _round(weight * len(ordered))
     count = wanted if limit is None else min(wanted, limit)
-    for place, row in enumerate(ordered[count:], start=count):
-        reason = "weight" if place >= wanted else "max_rows"
-        mixture.dropped.append(Dropped(row.id, row.source, row.line, reason))
-    passes, rest = divmod(count, len(ordered)) if ordered else (0, 0)
-    mixture.repeated[name] = max(0, count - len(ordered))
-    return ordered * passes + ordered[:rest]
+    table.drop(ordered[count:wanted], "max_rows")
+    table.drop(ordered[wanted:], "weight")
+    return np.resize(ordered, count if len(ordered) else 0)  # over and over again
 
 
-def _take_replay(
-    replay: Sequence[Conversation], share: float, mixture: Mixture
-) -> list[Conversation]:
+def _take_replay(table: Table, replay: Rows, share: float, mixture: Mixture) -> Rows:
     if share >= 1.0:
         message = f"{share:g} leaves no room for the task; it must be below 1"
         mixture.findings.append(Finding("replay-share", message, field="data.replay.share"))
-        return []
+        return replay[:0]
     wanted = _round(mixture.task * share / (1.0 - share))
     if wanted > len(replay):
         message = (
@@ -97,8 +94,8 @@ def _take_replay(
         mixture.findings.append(
             Finding("replay-share", message, field="data.replay.share", fix=fix)
         )
-    chosen, others = take_first(replay, wanted)
-    mixture.dropped += [Dropped(row.id, row.source, row.line, "replay_share") for row in others]
+    chosen, others = take_first(table, replay, wanted)
+    table.drop(others, "replay_share")
     mixture.replay = len(chosen)
     return chosen
 
@@ -108,12 +105,17 @@ def _round(value: float) -> int:
     return floor(value + 0.5)
 
 
-def number_repeats(conversations: Sequence[Conversation]) -> list[Conversation]:
-    """Give the second row with an id the id "<id>#2", and so on: ids are distinct downstream."""
-    seen: dict[str, int] = {}
-    numbered = []
-    for row in conversations:
-        seen[row.id] = seen.get(row.id, 0) + 1
-        times = seen[row.id]
-        numbered.append(row if times == 1 else replace(row, id=f"{row.id}#{times}"))
-    return numbered
+def _in_training_order(table: Table, rows: Rows) -> Chosen:
+    """By the hash of the id, that of a copy being its own."""
+    taken = number_repeats(table, table.in_order(table.columns.id[rows], rows=rows))
+    ranks = table.columns.rank[taken.rows]
+    for place in np.flatnonzero(taken.times > 1):
+        ranks[place] = hash64(table.id(taken.rows[place], taken.times[place]))
+    order = np.argsort(ranks, kind="stable")
+    return Chosen(taken.rows[order], taken.times[order])
+
+
+def number_repeats(table: Table, rows: Rows) -> Chosen:
+    """The second row with an id will have the id "<id>#2", and so on: ids are distinct
+    downstream."""
+    return Chosen(rows, occurrences(table.columns.id[rows]))

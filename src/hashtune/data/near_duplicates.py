@@ -26,7 +26,8 @@ from hashtune import writers
 from hashtune.data.cleaning import normalise
 from hashtune.data.filters import text_of
 from hashtune.data.leakage import WORD
-from hashtune.records import Conversation, Dropped, Message
+from hashtune.data.table import Rows, Table
+from hashtune.records import Conversation, Message
 
 REMEMBERED = 4096  # shingle sets kept for the comparisons
 # punctuation is a word of its own, or "2+2" would be "2-2"
@@ -130,23 +131,21 @@ def first_alike(
     return alike
 
 
-def drop_near_duplicates(
-    conversations: Sequence[Conversation], *, threshold: float, n: int
-) -> tuple[list[Conversation], list[Dropped]]:
-    """Keep the first of alike conversations; the ledger names the one kept."""
+def drop_near_duplicates(table: Table, rows: Rows, *, threshold: float, n: int) -> Rows:
+    """Keep the first of alike conversations; the ledger names the one kept.
+
+    Returns:
+        The rows that stay, in their order.
+    """
     alike = first_alike(
-        lambda row: conversation_shingles(conversations[row], n), len(conversations), threshold
+        lambda place: conversation_shingles(table.conversation(rows[place]), n),
+        len(rows),
+        threshold,
     )
-    kept, dropped = [], []
-    for row, conversation in enumerate(conversations):
-        if row not in alike:
-            kept.append(conversation)
-            continue
-        number, similarity = alike[row]
-        first = conversations[number]
-        detail = f"near {first.source}:{first.line}, Jaccard {similarity:.4g}"
-        line = conversation.line
-        dropped.append(
-            Dropped(conversation.id, conversation.source, line, "near_duplicate", detail)
-        )
-    return kept, dropped
+    stays = np.ones(len(rows), bool)
+    for place, (number, similarity) in alike.items():
+        first = rows[number]
+        detail = f"near {table.source(first)}:{table.line(first)}, Jaccard {similarity:.4g}"
+        table.drop(rows[place], "near_duplicate", detail)
+        stays[place] = False
+    return rows[stays]

@@ -5,7 +5,7 @@ One file has one schema; `fields` maps a schema's names to the file's own. Every
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -67,32 +67,50 @@ def parse_rows(
     shown: str,
     fields: Mapping[str, str] = SAME_NAMES,
 ) -> Parsed:
-    """Turn rows, (line, row) pairs will do, into conversations of `source`.
-
-    `shown` is the file in findings; `fields` maps names of the schema to names in the file.
-    """
+    """The rows of `each_row` in memory; (line, row) pairs will do."""
     parsed = Parsed()
-    for item in rows:
-        row = ReadRow(*item)
+    numbered = (ReadRow(*item) for item in rows)
+    for row in each_row(
+        numbered, schema=schema, source=source, shown=shown, fields=fields, extra=parsed.extra
+    ):
+        if isinstance(row, BadRow):
+            parsed.bad.append(row)
+        else:
+            parsed.conversations.append(row)
+    return parsed
+
+
+def each_row(
+    rows: Iterable[ReadRow],
+    *,
+    schema: Schema,
+    source: str,
+    shown: str,
+    fields: Mapping[str, str],
+    extra: Counter[str],
+) -> Iterator[Conversation | BadRow]:
+    """Turn rows into conversations of `source`, one by one.
+
+    `shown` is the file in findings; `fields` maps names of the schema to names in the file;
+    `extra` counts the fields that are not read.
+    """
+    for row in rows:
         place = Place(shown, row.line)
-        value, extra = _renamed(row.value, schema, fields)
-        parsed.extra.update(extra)
+        value, others = _renamed(row.value, schema, fields)
+        extra.update(others)
         messages, findings = _convert(value, schema, place)
         if findings:
             findings = [_in_file_words(finding, fields, row.element) for finding in findings]
-            parsed.bad.append(BadRow(content_id(row.value), row.line, findings))
+            yield BadRow(content_id(row.value), row.line, findings)
             continue
         group = value.get("group")
-        parsed.conversations.append(
-            Conversation(
-                id=content_id(messages),
-                source=source,
-                messages=messages,
-                line=row.line,
-                group=None if group is None else str(group),
-            )
+        yield Conversation(
+            id=content_id(messages),
+            source=source,
+            messages=messages,
+            line=row.line,
+            group=None if group is None else str(group),
         )
-    return parsed
 
 
 def _renamed(

@@ -1,19 +1,21 @@
 """Find, verify and read the declared data files; nothing is parsed before its hash is right."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from hashtune import writers
-from hashtune.data.cleaning import Policy, apply_policy
+from hashtune.data.cleaning import Judge, Policy
 from hashtune.data.formats import read_rows
 from hashtune.data.leakage import Item
 from hashtune.data.lines import Log, ReadRow
 from hashtune.data.messages import Place, check_text
-from hashtune.data.schemas import parse_rows
+from hashtune.data.schemas import BadRow, each_row
 from hashtune.errors import Finding, nearest
-from hashtune.records import TEXT, Conversation, Dropped
+from hashtune.records import Conversation, Dropped
 from hashtune.spec.rows import Format, Schema, columns
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -37,17 +39,37 @@ class DataFile:
     path: Path | None = None
 
 
+class Sink(Protocol):
+    """Where the rows of a file go, one by one in file order."""
+
+    def keep(self, row: Conversation) -> None:
+        """Take a sound row."""
+
+    def drop(self, row: Dropped) -> None:
+        """Take a row that the policy drops."""
+
+
 @dataclass(slots=True)
 class Loaded:
-    """One file after reading: rows == len(conversations) + len(dropped) unless it has findings."""
+    """One file after reading: rows == kept + dropped unless it has findings, of which those beyond
+    the first are counted by rule in `more`. A sink that holds the rows in memory."""
 
     file: DataFile
     rows: int = 0
     conversations: list[Conversation] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    more: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
-    extra: dict[str, int] = field(default_factory=dict)
+    extra: Counter[str] = field(default_factory=Counter)
+
+    def keep(self, row: Conversation) -> None:
+        """Take a sound row."""
+        self.conversations.append(row)
+
+    def drop(self, row: Dropped) -> None:
+        """Take a row that the policy drops."""
+        self.dropped.append(row)
 
 
 def resolve(uri: str, root: Path, *, field: str) -> Path | Finding:
@@ -133,27 +155,32 @@ def _rows(file: DataFile, root: Path, log: Log, needed: Sequence[str]) -> Iterat
         log.findings.append(Finding("no-rows", "0 rows", file=file.uri, field=file.field))
 
 
-def load(file: DataFile, root: Path, policy: Policy) -> Loaded:
-    """Read a file of conversations. A row that breaks its schema falls under the policy; a file
-    that is damaged (encoding, JSON, cells) is refused whatever the policy says."""
+def load(file: DataFile, root: Path, policy: Policy, sink: Sink | None = None) -> Loaded:
+    """Read a file of conversations into the sink, or into the result. A row that breaks its schema
+    falls under the policy; a file that is damaged (encoding, JSON, cells) is refused whatever the
+    policy says."""
     log = Log(file.uri)
-    parsed = parse_rows(
+    loaded = Loaded(file)
+    into: Sink = loaded if sink is None else sink
+    judge = Judge(policy, source=file.name, shown=file.uri)
+    for row in each_row(
         _rows(file, root, log, columns(file.schema, file.fields)),
         schema=file.schema,
         source=file.name,
         shown=file.uri,
         fields=file.fields,
-    )
-    verdict = apply_policy(parsed, policy, source=file.name, shown=file.uri)
-    return Loaded(
-        file,
-        rows=len(parsed.conversations) + len(parsed.bad),
-        conversations=parsed.conversations,
-        dropped=verdict.dropped,
-        findings=log.findings + verdict.findings,
-        notes=log.notes,
-        extra=dict(parsed.extra),
-    )
+        extra=loaded.extra,
+    ):
+        loaded.rows += 1
+        if not isinstance(row, BadRow):
+            into.keep(row)
+        elif dropped := judge.of_row(row):
+            into.drop(dropped)
+    verdict = judge.of_file(kept=loaded.rows - judge.bad)
+    loaded.findings = log.findings + verdict.findings
+    loaded.more = log.more + verdict.more
+    loaded.notes = log.notes
+    return loaded
 
 
 def load_questions(file: DataFile, root: Path) -> tuple[list[Item], list[Finding]]:
@@ -168,19 +195,6 @@ def load_questions(file: DataFile, root: Path) -> tuple[list[Item], list[Finding
         if not found:
             items.append(Item(file.uri, line, [row[key]]))
     return items, log.findings + findings
-
-
-def user_items(conversations: Sequence[Conversation], files: dict[str, str]) -> list[Item]:
-    """The user texts of conversations, and plain texts, with file and line; `files` maps source
-    names to files."""
-    return [
-        Item(
-            files[conversation.source],
-            conversation.line,
-            [m["content"] for m in conversation.messages if m["role"] in ("user", TEXT)],
-        )
-        for conversation in conversations
-    ]
 
 
 def unique_names(files: Sequence[DataFile], reserved: set[str]) -> list[Finding]:

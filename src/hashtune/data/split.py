@@ -4,59 +4,48 @@ So rows can be added, removed or moved without moving the others, and rows that 
 (one customer, one document) stay on one side.
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hashtune.data.table import NO_GROUP, Rows, Table
 from hashtune.errors import Finding
-from hashtune.records import Conversation
 
-FRACTION_HEX = 13  # 52 bits: every value is exact in a double
-
-
-@dataclass(slots=True)
-class Split:
-    """Conversations by split, each in input order."""
-
-    train: list[Conversation] = field(default_factory=list)
-    eval: list[Conversation] = field(default_factory=list)
-    test: list[Conversation] = field(default_factory=list)
+FRACTION_BITS = 52  # every value is exact in a double
 
 
-def rank(key: str) -> str:
-    """Hex sha256 of a key: the order in which rows are taken, independent of input order."""
-    return hashlib.sha256(key.encode()).hexdigest()
+class Split(NamedTuple):
+    """Rows by split, each in input order."""
+
+    train: Rows
+    eval: Rows
+    test: Rows
 
 
-def fraction(key: str) -> float:
-    """Where the key lies in [0, 1): its sha256 read as a binary fraction."""
-    return int(rank(key)[:FRACTION_HEX], 16) / (1 << 4 * FRACTION_HEX)
+def fraction(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Where hashes of 64 bits lie in [0, 1), read as binary fractions."""
+    places: NDArray[np.float64] = (hashes >> np.uint64(64 - FRACTION_BITS)) / 2.0**FRACTION_BITS
+    return places
 
 
-def split(
-    conversations: Iterable[Conversation], *, eval_fraction: float, test_fraction: float
-) -> Split:
-    """Test takes [0, test_fraction), eval takes [1 - eval_fraction, 1), train the rest.
+def split(table: Table, rows: Rows, *, eval_fraction: float, test_fraction: float) -> Split:
+    """Test takes [0, test_fraction), eval takes [1 - eval_fraction, 1), train the rest; a row lies
+    where its group does, or its id if it has none.
 
     From both ends, so that changing one fraction moves no row between train and the other split.
     """
-    result = Split()
-    for conversation in conversations:
-        place = fraction(conversation.group if conversation.group is not None else conversation.id)
-        if place < test_fraction:
-            result.test.append(conversation)
-        elif place >= 1.0 - eval_fraction:
-            result.eval.append(conversation)
-        else:
-            result.train.append(conversation)
-    return result
+    groups = table.columns.group[rows]
+    places = fraction(np.where(groups == NO_GROUP, table.columns.rank[rows], groups))
+    in_test = places < test_fraction
+    in_eval = ~in_test & (places >= 1.0 - eval_fraction)
+    return Split(rows[~in_test & ~in_eval], rows[in_eval], rows[in_test])
 
 
-def take_first(
-    conversations: Sequence[Conversation], limit: int | None
-) -> tuple[list[Conversation], list[Conversation]]:
-    """The `limit` first conversations in hash order and the others; all of them for None."""
-    ordered = sorted(conversations, key=lambda c: (rank(c.id), c.source, c.line))
+def take_first(table: Table, rows: Rows, limit: int | None) -> tuple[Rows, Rows]:
+    """The `limit` first rows in the order of the hash of their id, which is independent of the
+    input order, and the others; all of them for None."""
+    ordered = table.in_order(table.columns.rank[rows], rows=rows)
     count = len(ordered) if limit is None else limit
     return ordered[:count], ordered[count:]
 

@@ -4,59 +4,79 @@ Reads the data files that the spec pins (verified before they are parsed; a URL 
 per machine into the store) and the base's own
 answers, build/replay/answers.jsonl. Writes build/prepare/{train,eval,test}.parquet, one row per
 conversation, build/prepare/ledger.jsonl, one line per dropped row, and reports/prepare.json. With
-any finding nothing is written. Cost: linear; 100,000 rows of 120 words take about 33 s of
-one core and 0.7 GB.
+any finding nothing is written. Messages lie in an unnamed file in build/ meanwhile, so that memory
+holds hashes and numbers of a row only; bench/prepare_memory.py measures bytes and seconds a row.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hashtune import frame, writers
-from hashtune.data.assemble import HELD_OUT, Prepared, Settings, assemble
+from hashtune.data.assemble import Prepared, Settings, assemble
 from hashtune.data.cleaning import Policy
 from hashtune.data.leakage import Item
 from hashtune.data.mixture import REPLAY
 from hashtune.data.patterns import load_patterns
-from hashtune.data.row_rules import RowRules
-from hashtune.data.schemas import as_row
+from hashtune.data.row_rules import HELD_OUT, RowRules, Ruled, RuledFile
 from hashtune.data.sources import DataFile, Loaded, load, load_questions, unique_names
+from hashtune.data.spill import Spill
+from hashtune.data.table import Table
 from hashtune.errors import Finding, InputError
 from hashtune.records import conversation_schema
 from hashtune.spec.rows import REMOTE, remote_scheme
 from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.store.remote import fetch
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 ANSWERS = "build/replay/answers.jsonl"
 OUT = Path("build/prepare")
+CHUNK_ROWS = 256
 
 
 def run() -> None:
     """Run the stage in the current folder; InputError lists every finding of every file."""
     spec = frame.read_spec("data", "cleaning", "regression")
+    with Spill(OUT.parent) as spill:
+        ruled = Ruled(Table(spill))
+        loaded, questions = _read(spec, ruled)
+        frame.say(f"  {len(ruled.table)} rows read, looking for leaks")
+        prepared = assemble(loaded, ruled, questions, _settings(spec))
+        _refuse(prepared.findings, prepared.more)
+        _write(prepared)
+
+
+def _read(spec: Spec, ruled: Ruled) -> tuple[dict[str, Loaded], dict[str, list[Item]]]:
+    """Read all files, the rows into the table; the files by name and the suites' questions."""
     files, suites = list(_files(spec)), _suite_files(spec)
     findings = unique_names(files[: len(spec.data.sources)], reserved={REPLAY, *HELD_OUT})
     findings += unique_names(suites, reserved=set())
+    patterns, of_patterns = load_patterns(spec.cleaning.patterns, Path())
+    rules = RowRules(spec.cleaning.normalise, spec.cleaning.filters, patterns)
     policy = Policy(spec.cleaning.on_bad_row, spec.cleaning.max_drop_share)
     loaded: dict[str, Loaded] = {}
+    more: Counter[str] = Counter()
     for file in frame.progress(files, total=len(files), label="reading"):
         here = _fetched(file)
         if isinstance(here, Finding):
             findings.append(here)
             continue
-        loaded[file.name] = load(here, Path(), policy)
+        sink = RuledFile(ruled, rules, file)
+        loaded[file.name] = load(here, Path(), policy, sink)
+        sink.close()
         findings += loaded[file.name].findings
+        more += loaded[file.name].more
     questions: dict[str, list[Item]] = {}
     for suite in suites:
         questions[suite.name], found = load_questions(suite, Path())
         findings += found
-    patterns, found = load_patterns(spec.cleaning.patterns, Path())
-    _refuse(findings + found)
-    rules = RowRules(spec.cleaning.normalise, spec.cleaning.filters, patterns)
-    frame.say(f"  {sum(file.rows for file in loaded.values())} rows read, looking for leaks")
-    prepared = assemble(loaded, questions, _settings(spec, rules))
-    _refuse(prepared.findings)
-    _write(prepared)
+    _refuse(findings + of_patterns, more)
+    return loaded, questions
 
 
 def _files(spec: Spec) -> Iterator[DataFile]:
@@ -99,9 +119,8 @@ def _suite_files(spec: Spec) -> list[DataFile]:
     ]
 
 
-def _settings(spec: Spec, rules: RowRules) -> Settings:
+def _settings(spec: Spec) -> Settings:
     return Settings(
-        rules=rules,
         deduplicate=spec.cleaning.deduplicate == "exact",
         near_duplicates=spec.cleaning.near_duplicates,
         balance=spec.cleaning.balance,
@@ -129,27 +148,35 @@ def smaller(one: int | None, other: int | None) -> int | None:
     return min(limits, default=None)
 
 
-def _refuse(findings: list[Finding]) -> None:
+def _refuse(findings: list[Finding], more: Counter[str]) -> None:
     if findings:
-        raise InputError(findings)
+        raise InputError(findings, more)
 
 
 def _write(prepared: Prepared) -> None:
-    schema = conversation_schema()
-    for name, conversations in prepared.splits.items():
-        rows = [as_row(conversation) for conversation in conversations]
-        writers.write_parquet(OUT / f"{name}.parquet", rows, schema)
-    writers.write_jsonl(OUT / "ledger.jsonl", [asdict(row) for row in prepared.ledger])
+    with writers.staged_directory(OUT) as folder:
+        for name in prepared.splits:
+            path = folder / f"{name}.parquet"
+            writers.stream_parquet(path, _tables(prepared, name), conversation_schema())
+        ledger = (asdict(row) for row in prepared.table.ledger())
+        writers.stream_jsonl(folder / "ledger.jsonl", ledger)
     frame.write_report("prepare", prepared.report)
-    facts: dict[str, object] = {
-        f"{name} conversations": len(rows) for name, rows in prepared.splits.items()
-    }
-    facts["dropped"] = len(prepared.ledger)
+    splits = prepared.report["splits"]
+    facts: dict[str, object] = {f"{name} conversations": rows for name, rows in splits.items()}
+    facts["dropped"] = sum(prepared.report["rows"]["dropped"].values())
     facts["replay share"] = prepared.report["replay"]["share"]
     for name, leak in prepared.report["leakage"].items():
         leaked = leak["exact"] + leak["ngram"] + leak["near"]
         facts[f"leaked from {name}"] = f"{leaked} of {leak['items']}"
     frame.closing_table("prepare: done", facts)
+
+
+def _tables(prepared: Prepared, name: str) -> Iterator["pa.Table"]:
+    import pyarrow as pa
+
+    rows = prepared.written(name)
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        yield pa.Table.from_pylist(chunk, schema=conversation_schema())
 
 
 if __name__ == "__main__":
