@@ -14,7 +14,7 @@ LEVELS = (
     {"store", "lineage"},
     {"data", "chat", "packing", "inspection"},
     {"spec"},
-    {"records", "writers", "errors", "processes"},
+    {"records", "writers", "errors", "processes", "strict_json"},
 )
 ALLOWED = {("writers", "errors"), ("records", "errors")}
 
