@@ -7,7 +7,8 @@ dropped rows with their reasons, and the findings with rule and line must be tho
 states (bench/fuzz/). What is kept is tokenized with all proofs, with another alarm: the trained
 texts, the over-long rows and the rules of the refused ones must be those stated too. Any other
 exception is a failure. `--stage` files more go through the real stages prepare and tokenize in a
-copy of src: exit code 0 or 2, all outputs or none, rows in = kept + dropped in both reports.
+copy of src: exit code 0 or 2, all outputs or none, rows in = kept + dropped in both reports. A
+tenth as many declarations of where a file lies are refused, or not, as stated (fuzz/addresses.py).
 Prints every failure with the number that makes its file again; exits 1 if any.
 """
 
@@ -30,6 +31,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "src")]
 
+from fuzz.addresses import fuzz_addresses  # noqa: E402
 from fuzz.case import ANYTHING, Case  # noqa: E402
 from fuzz.make import case_of, short  # noqa: E402
 from fuzz.stage import fuzz_stage  # noqa: E402
@@ -198,6 +200,8 @@ def main() -> int:
             failures, counts = in_processes(
                 arguments.seed, arguments.files, arguments.stage, folder
             )
+            failures += fuzz_addresses(arguments.seed, range(arguments.files // 10), folder)
+            counts["addresses"] += arguments.files // 10
     print(f"{counts.total()} files in {time.monotonic() - started:.0f} s: {dict(counts)}")
     for failure in failures[:50]:
         print(failure)

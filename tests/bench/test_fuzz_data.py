@@ -10,6 +10,8 @@ from hashtune.chat import bodies, chunks, examples, summary
 from hashtune.chat import messages as chat_messages
 from hashtune.data import cleaning, lines, messages, readers, sources
 from hashtune.data.cleaning import Verdict
+from hashtune.spec import pins
+from hashtune.stages import prepare
 
 FILES = 300
 
@@ -99,6 +101,26 @@ def test_a_planted_fault_is_caught(fuzz_data, tmp_path, monkeypatch, fault):
     monkeypatch.setattr(module, name, planted)
     found = (fuzz_data.fuzz(0, range(at, at + 1), tmp_path)[0] for at in range(FILES))
     assert any(said in failure for failures in found for failure in failures)
+
+
+def test_every_address_is_refused_as_stated(fuzz_data, tmp_path):
+    assert fuzz_data.fuzz_addresses(0, range(120), tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (pins, "address_fault", lambda _: None, "spec finds [], expected 'secret'"),
+        (prepare, "address_fault", lambda _: None, "prepare prints the secret"),
+        (pins, "_place", lambda root, uri: ((root / uri).resolve(), True), "Traceback"),
+        (sources, "_uri_fault", lambda _: None, "expected 'outside'"),
+    ],
+)
+def test_a_planted_leak_is_caught(fuzz_data, tmp_path, monkeypatch, fault):
+    module, name, planted, said = fault
+    monkeypatch.setattr(module, name, planted)
+    failures = fuzz_data.fuzz_addresses(0, range(120), tmp_path)
+    assert any(said in failure for failure in failures)
 
 
 def test_a_file_that_takes_too_long_is_a_failure(fuzz_data, tmp_path, monkeypatch):
