@@ -4,30 +4,38 @@ usage: python bench/fuzz_data.py [--seed 0] [--files 10000] [--stage 100]
 
 Every file is read in-process under both policies, with an alarm of 5 s: the kept messages, the
 dropped rows with their reasons, and the findings with rule and line must be those that its maker
-states (bench/fuzz/); any other exception is a failure. `--stage` files more go
-through the real prepare stage in a copy of src: exit code 0 or 2, all outputs or none, rows in =
-kept + dropped. Prints every failure with the number that makes its file again; exits 1 if any.
+states (bench/fuzz/). What is kept is tokenized with all proofs, with another alarm: the trained
+texts, the over-long rows and the rules of the refused ones must be those stated too. Any other
+exception is a failure. `--stage` files more go through the real stages prepare and tokenize in a
+copy of src: exit code 0 or 2, all outputs or none, rows in = kept + dropped in both reports. A
+tenth as many declarations of where a file lies are refused, or not, as stated (fuzz/addresses.py).
+Prints every failure with the number that makes its file again; exits 1 if any.
 """
 
 import argparse
 import collections
 import json
+import os
 import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "src")]
 
+from fuzz.addresses import fuzz_addresses  # noqa: E402
 from fuzz.case import ANYTHING, Case  # noqa: E402
 from fuzz.make import case_of, short  # noqa: E402
 from fuzz.stage import fuzz_stage  # noqa: E402
+from fuzz.tokens import token_faults, use_home, warm_up  # noqa: E402
 
 from hashtune.data.cleaning import Policy  # noqa: E402
 from hashtune.data.schemas import as_row  # noqa: E402
@@ -78,6 +86,9 @@ def check(case: Case, folder: Path) -> list[str]:
                 if json.loads(row["messages"]) != conversation.messages:
                     wrong.append(f"{action}: line {conversation.line} is not written as it is read")
         wrong += [f"{action}: {fault}" for fault in _faults(case, loaded, action)]
+    if loaded.conversations:
+        with alarm(SECONDS):
+            wrong += token_faults(case, loaded.conversations)
     return wrong
 
 
@@ -120,6 +131,7 @@ def _agree(said: list[tuple[str, int]], expected: list[tuple[str, int]], free: s
 def fuzz(seed: int, numbers: range, folder: Path) -> tuple[list[str], collections.Counter[str]]:
     """Check these files; failures, and how often each format was made."""
     failures, counts = [], collections.Counter[str]()
+    warm_up()
     for number in numbers:
         case = case_of(seed, number)
         counts[case.format] += 1
@@ -133,6 +145,39 @@ def fuzz(seed: int, numbers: range, folder: Path) -> tuple[list[str], collection
     return failures, counts
 
 
+def share(
+    seed: int, in_process: range, in_stages: range, folder: Path
+) -> tuple[list[str], collections.Counter[str]]:
+    """One process's share of the files, in a folder of its own."""
+    folder.mkdir()
+    failures, counts = fuzz(seed, in_process, folder)
+    if in_stages:
+        failures += fuzz_stage(seed, in_stages, folder)
+        counts["through both stages"] += len(in_stages)
+    return failures, counts
+
+
+def in_processes(
+    seed: int, files: int, stage: int, folder: Path
+) -> tuple[list[str], collections.Counter[str]]:
+    """Share the files among as many processes as there are cores."""
+    cores = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(cores, mp_context=get_context("fork")) as pool:
+        shares = [
+            pool.submit(
+                share,
+                seed,
+                range(core, files, cores),
+                range(files + core, files + stage, cores),
+                folder / str(core),
+            )
+            for core in range(cores)
+        ]
+        results = [done.result() for done in shares]
+    failures = [failure for found, _ in results for failure in found]
+    return failures, sum((counts for _, counts in results), collections.Counter[str]())
+
+
 def main() -> int:
     """Fuzz, then say how many files of which format, and every failure."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -142,17 +187,22 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="make the file with this number again, in full")
     arguments = parser.parse_args()
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        numbers = range(arguments.files)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ |= use_home(folder)
+        warm_up()
         if arguments.only is not None:
-            numbers = range(arguments.only, arguments.only + 1)
             print(case_of(arguments.seed, arguments.only))
-        failures, counts = fuzz(arguments.seed, numbers, Path(folder))
-        print(f"{counts.total()} files in {time.monotonic() - started:.0f} s: {dict(counts)}")
-        started = time.monotonic()
-        numbers = range(arguments.files, arguments.files + arguments.stage)
-        failures += fuzz_stage(arguments.seed, numbers, Path(folder))
-    print(f"{arguments.stage} files through prepare in {time.monotonic() - started:.0f} s")
+            failures, counts = fuzz(
+                arguments.seed, range(arguments.only, arguments.only + 1), folder
+            )
+        else:
+            failures, counts = in_processes(
+                arguments.seed, arguments.files, arguments.stage, folder
+            )
+            failures += fuzz_addresses(arguments.seed, range(arguments.files // 10), folder)
+            counts["addresses"] += arguments.files // 10
+    print(f"{counts.total()} files in {time.monotonic() - started:.0f} s: {dict(counts)}")
     for failure in failures[:50]:
         print(failure)
     print(f"{len(failures)} failures")

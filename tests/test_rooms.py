@@ -14,7 +14,7 @@ LEVELS = (
     {"store", "lineage"},
     {"data", "chat", "packing", "inspection"},
     {"spec"},
-    {"records", "writers", "errors", "processes", "parts"},
+    {"records", "writers", "errors", "processes", "parts", "strict_json"},
 )
 ALLOWED = {("writers", "errors"), ("records", "errors")}
 

@@ -5,6 +5,7 @@ from random import Random
 
 from fuzz.case import Case
 from fuzz.tables import parquet, parquet_messages, table
+from fuzz.talks import talks
 from fuzz.text import array, jsonl, long_line
 
 
@@ -16,7 +17,7 @@ def case_of(seed: int, number: int) -> Case:
 def _make(random: Random) -> Case:
     """A random file; the seed of `random` alone decides which."""
     makers: list[Callable[[Random], Case]] = (
-        [jsonl] * 5 + [array] * 2 + [table] * 2 + [parquet, parquet_messages]
+        [jsonl] * 5 + [talks] * 5 + [array] * 2 + [table] * 2 + [parquet, parquet_messages]
     )
     if random.random() < 0.001:
         return long_line(random)

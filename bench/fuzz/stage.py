@@ -1,100 +1,86 @@
-"""Files of the fuzz as the only source of the real prepare stage, each in a process of its own."""
+"""Files of the fuzz as the only source of the real stages prepare and tokenize (fuzz.server)."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from fuzz.case import ANYTHING, Case
+from fuzz.checkout import Checkout
 from fuzz.make import case_of, short
+from fuzz.tokens import outcomes, trained_fault
 from hashtune import writers
-from hashtune.spec.load import read_params
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
-def _project(folder: Path) -> None:
-    """A checkout that holds the code and held-out rows: a stage refuses code outside its folder."""
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("eval", "test"):
-        writers.write_bytes(folder / f"{name}.jsonl", _held_out(name))
-
-
-def _stage(case: Case, folder: Path, action: str) -> list[str]:
-    """Run the prepare stage on the file as its only source; what was not as stated."""
-    for name in ("build", "reports"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    writers.write_json(folder / "params.yaml", _params(case, action))
-    (folder / "data.bin").write_bytes(case.data)
-    done = subprocess.run(
-        [sys.executable, "-m", "hashtune.stages.prepare"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": "src"},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+def _faults(case: Case, checkout: Checkout, action: str) -> Iterator[str]:
+    """Run both stages; say what was not as stated."""
+    checkout.lay_out(case, action)
     free = any(rule == ANYTHING for rule, _ in case.damaged)
     refused = bool(case.damaged) or not case.kept or (action == "error" and bool(case.bad))
-    codes = {0, 2} if free else {2} if refused else {0}
-    if done.returncode not in codes:
-        return [f"prepare exits {done.returncode}, not {codes}: {done.stderr.decode()[-1500:]}"]
-    if done.returncode:
-        there = (folder / "build/prepare").exists() or (folder / "reports").exists()
-        return ["refused, but outputs are there"] if there else []
-    return _outputs(case, folder, free)
+    yield from _ends(checkout, "prepare", {0, 2} if free else {2} if refused else {0})
+    if not checkout.done("prepare"):
+        return
+    yield from _prepared(case, checkout.folder, free)
+    expected = outcomes(case).values()
+    refused = any(row.rule for row in expected) or all(row.long for row in expected)
+    yield from _ends(checkout, "tokenize", {0, 2} if free else {2} if refused else {0})
+    if checkout.done("tokenize"):
+        yield from _tokenized(case, checkout.folder, free)
 
 
-def _held_out(name: str) -> bytes:
-    messages = [{"role": "user", "content": name}, {"role": "assistant", "content": "yes"}]
-    return writers.canonical_json({"messages": messages}, indent=None).encode()
+def _ends(checkout: Checkout, stage: str, codes: set[int]) -> Iterator[str]:
+    """Run a stage and look at its exit code: 0 with all outputs, 2 with none."""
+    code = checkout.run(stage)
+    there = checkout.outputs(stage)
+    if code not in codes:
+        yield f"{stage} exits {code}, not {codes}: {checkout.words()}"
+    elif there != [code == 0] * 2:
+        yield f"{stage} exits {code}, outputs are there: {there}"
 
 
-def _params(case: Case, action: str) -> dict[str, Any]:
-    params = read_params(ROOT / "params.yaml")
-    source = {
-        "name": "fuzz",
-        "uri": "data.bin",
-        "sha256": writers.sha256_bytes(case.data),
-        "format": case.format,
-        "schema": case.schema,
-        "fields": case.fields,
-    }
-    params["data"]["sources"] = [{**params["data"]["sources"][0], **source}]
-    params["data"]["replay"] |= {"uri": None, "sha256": None, "share": 0.0}
-    for name in ("eval", "test"):
-        held_out = {"uri": f"{name}.jsonl", "sha256": writers.sha256_bytes(_held_out(name))}
-        params["data"][name] |= held_out | {"format": "jsonl", "schema": "messages", "fields": {}}
-    params["cleaning"] |= {"on_bad_row": action, "max_drop_share": 1.0, "deduplicate": "none"}
-    params["regression"]["suites"] = []
-    return params
-
-
-def _outputs(case: Case, folder: Path, free: bool) -> list[str]:
+def _prepared(case: Case, folder: Path, free: bool) -> Iterator[str]:
     """Rows in = kept + dropped, and every kept message as it was written."""
     report = writers.read_json(folder / "reports/prepare.json")["sources"]["fuzz"]
     rows = writers.read_parquet(folder / "build/prepare/train.parquet")
     kept = {row["line"]: json.loads(row["messages"]) for row in rows}
     ledger = writers.read_jsonl(folder / "build/prepare/ledger.jsonl")
-    wrong = []
     if not report["rows"] == len(rows) + len(ledger) == len(rows) + sum(report["dropped"].values()):
-        wrong.append(f"{report['rows']} rows in, {len(rows)} kept, {len(ledger)} dropped")
+        yield f"{report['rows']} rows in, {len(rows)} kept, {len(ledger)} dropped"
     if not free and kept != case.kept:
-        wrong.append(f"train holds {short(kept)}, expected {short(case.kept)}")
+        yield f"train holds {short(kept)}, expected {short(case.kept)}"
     if not free and {row["line"]: row["reason"] for row in ledger} != case.bad:
-        wrong.append(f"ledger {short(ledger)}, expected {case.bad}")
-    return wrong
+        yield f"ledger {short(ledger)}, expected {case.bad}"
+
+
+def _tokenized(case: Case, folder: Path, free: bool) -> Iterator[str]:
+    """Rows in = kept + dropped, and the trained text of every example."""
+    report = writers.read_json(folder / "reports/tokenize.json")["train"]
+    lines = {
+        row["id"]: row["line"]
+        for row in writers.read_parquet(folder / "build/prepare/train.parquet")
+    }
+    rows = writers.read_parquet(folder / "build/tokenize/train.parquet")
+    ledger = writers.read_jsonl(folder / "build/tokenize/ledger.jsonl")
+    dropped = sum(report["dropped"].values())
+    if not len(lines) == report["rows_in"] == len(rows) + len(ledger) == len(rows) + dropped:
+        yield f"{len(lines)} rows in, {len(rows)} kept, {len(ledger)} dropped; report {report}"
+    expected = {} if free else outcomes(case)
+    if not free and {line["line"] for line in ledger} != {
+        line for line, outcome in expected.items() if outcome.long
+    }:
+        yield f"ledger {short(ledger)}"
+    for row in rows:
+        outcome = expected.get(lines[row["conversation_id"]])
+        if outcome and (fault := trained_fault(row, outcome)):
+            yield f"line {lines[row['conversation_id']]}: {fault}"
 
 
 def fuzz_stage(seed: int, numbers: range, folder: Path) -> list[str]:
-    """Failures of the real stage on these files, under both policies in turn."""
-    _project(folder)
+    """Failures of the real stages on these files, under both policies in turn."""
+    checkout = Checkout(folder)
     failures = []
     for number in numbers:
         case = case_of(seed, number)
-        wrong = _stage(case, folder, "drop" if number % 2 else "error")
+        wrong = list(_faults(case, checkout, "drop" if number % 2 else "error"))
         failures += [f"{seed}/{number} ({case.maker}): stage: {fault}" for fault in wrong]
+    checkout.close()
     return failures

@@ -25,7 +25,7 @@ from hashtune.errors import (
     InputError,
     Stopped,
 )
-from hashtune.lineage.code import closure, environment_findings
+from hashtune.lineage.code import closure, environment_findings, foreign_code
 from hashtune.spec.load import read_spec
 
 __all__ = ["closing_table", "main", "progress", "read_spec", "say", "write_machine", "write_report"]
@@ -76,17 +76,9 @@ def _die(text: str, code: int) -> None:
 
 
 def _refuse_foreign_code() -> None:
-    """Refuse to run code of another checkout: an editable install makes `--queue` and `--temp` run
-    the main workspace's code, and the wrong result would enter the run cache."""
-    here, code = Path.cwd().resolve(), Path(__file__).resolve()
-    if not code.is_relative_to(here):
-        raise InputError(
-            Finding(
-                "foreign-code",
-                f"the code that runs is {code}, outside this checkout",
-                fix="run stages through dvc.yaml, whose commands set PYTHONPATH=src",
-            )
-        )
+    fix = "run stages through dvc.yaml, whose commands set PYTHONPATH=src"
+    if findings := foreign_code(Path(), fix=fix):
+        raise InputError(findings)
 
 
 def _refuse_changed_code(stage: str) -> None:

@@ -77,8 +77,8 @@ class Row:
 
 
 def conversation_schema() -> "pa.Schema":
-    """Columns of build/prepare/*.parquet; `messages` is canonical JSON text, so that every value
-    stays as written."""
+    """Columns of build/prepare/*.parquet; `messages` is JSON text, so that every value and the
+    order of keys stay as written."""
     import pyarrow as pa
 
     return pa.schema(

@@ -38,6 +38,20 @@ def test_reasoning_that_the_template_ignores(
     assert "add" in trained_text(make_template(sources["thinker"]), kept)
 
 
+def test_dropped_reasoning_that_the_answer_repeats(
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+) -> None:
+    """Planted: the text holds the reasoning, but only as part of the content."""
+    messages = talk("2+2?", "2+2 is 4")
+    messages[1]["reasoning_content"] = "2+2"
+    (finding,) = refused(lambda: tokenized(make_template(sources["chatml"]), messages))
+    assert (finding.rule, finding.field) == ("dropped", "messages[1].reasoning_content")
+    assert tokenized(make_template(sources["thinker"]), messages).altered == []
+
+
 def test_reasoning_stripped_from_the_content(
     make_template: Callable[..., Any],
     talk: Callable[..., Any],

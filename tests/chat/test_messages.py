@@ -104,6 +104,29 @@ def test_arguments_null_and_empty_mean_none() -> None:
     assert [parse_arguments(value) for value in ("null", "", None, {})] == [{}, {}, {}, {}]
 
 
+def test_a_function_inside_a_function_is_only_printed() -> None:
+    function = {"name": "f", "arguments": "{}", "function": 3}
+    (message,) = normalise([{"role": "assistant", "tool_calls": [{"function": function}]}])
+    (call,) = message["tool_calls"]
+    assert call == {"function": {"name": "f", "arguments": {}, "function": 3}}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a": NaN}', "NaN is no JSON value"),
+        ('{"a": 1e999}', "number out of range"),
+        ('{"a": 1, "a": 2}', "key 'a' given twice"),
+        ('{"a": "\\ud83d"}', "half of a character"),
+        ('{"a": ' + "[" * 5000, "nested deeper than 100 levels"),
+    ],
+)
+def test_arguments_as_text_say_nothing_that_json_cannot(text: str, reason: str) -> None:
+    """Python's json reads these, and the template would print another value or fail."""
+    with pytest.raises(ValueError, match=reason):
+        parse_arguments(text)
+
+
 def test_normalise_refuses_bad_arguments_by_path() -> None:
     with pytest.raises(InputError, match=r"messages\[0\].tool_calls\[0\].function.arguments"):
         normalise([calling("{bad")])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hashtune.data import readers
 from hashtune.data.readers import read_jsonl
-from hashtune.data.strict_json import StrictJsonError, parse_strict
+from hashtune.strict_json import StrictJsonError, parse_strict
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 GOOD = b'{"a": "x"}\n'

@@ -38,8 +38,15 @@ def test_id_is_the_hash_of_the_canonical_messages():
     [row] = parse({"messages": [USER, ANSWER]}).conversations
     assert row.id == "9a896d0c8eeb97ec"
     assert content_id([USER, ANSWER]) == row.id
-    text = '[{"content":"u","role":"user"},{"content":"a","role":"assistant"}]'
+    text = '[{"role":"user","content":"u"},{"role":"assistant","content":"a"}]'
     assert as_row(row) == {"id": row.id, "source": "s", "line": 1, "group": None, "messages": text}
+
+
+def test_tool_arguments_keep_the_order_of_the_file():
+    call = {"name": "pay", "arguments": {"to": "Ann", "amount": 3}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    [row] = parse({"messages": [USER, message]}).conversations
+    assert '"arguments":{"to":"Ann","amount":3}' in str(as_row(row)["messages"])
 
 
 def test_instruction_rows_become_messages():

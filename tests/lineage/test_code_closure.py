@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hashtune.errors import InputError
-from hashtune.lineage.code import closure, environment_findings, packages, read_lock
+from hashtune.lineage.code import closure, environment_findings, foreign_code, packages, read_lock
 
 FILES = {
     "hashtune/__init__.py": '"""Package."""\n',
@@ -83,3 +83,14 @@ def test_a_local_version_label_fits_its_public_version(monkeypatch):
     monkeypatch.setattr("hashtune.lineage.code.metadata.version", lambda _name: "2.13.0+cpu")
     assert environment_findings(["torch"], {"torch": "2.13.0"}) == []
     assert environment_findings(["torch"], {"torch": "2.13.1"}) != []
+
+
+def test_code_of_this_checkout_is_not_foreign(root):
+    assert foreign_code(root, fix="") == []
+
+
+def test_a_clone_inside_this_one_has_code_of_its_own(root):
+    """Planted: the main workspace's code in a temporary clone below it (`dvc exp run --temp`)."""
+    (finding,) = foreign_code(root / "tests", fix="mend it")
+    said = f"the code that runs is {root / 'src/hashtune'}, outside this checkout"
+    assert (finding.rule, finding.message, finding.fix) == ("foreign-code", said, "mend it")

@@ -326,8 +326,8 @@ def test_plain_text_in_every_format_is_one_message_of_its_own_role(params):
         run(params)
         kept = writers.read_parquet(Path("build/prepare/train.parquet"))
         assert sorted(row["messages"] for row in kept if row["source"] == "b") == [
-            '[{"content":"2024-01-05","role":"text"}]',
-            '[{"content":"b\\n1","role":"text"}]',
+            '[{"role":"text","content":"2024-01-05"}]',
+            '[{"role":"text","content":"b\\n1"}]',
         ]
         report = writers.read_json(Path("reports/prepare.json"))
         assert report["sources"]["b"]["extra_fields"] == {"lang": 2}

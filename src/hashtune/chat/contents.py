@@ -6,10 +6,12 @@ from functools import lru_cache
 
 from hashtune.chat.bodies import Layout
 from hashtune.chat.fields import fields_of
-from hashtune.chat.messages import ASSISTANT
+from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS
 from hashtune.chat.reasoning import with_opening
 from hashtune.errors import Finding
 from hashtune.records import Message
+
+OWN_PLACE = ("content", *REASONING_FIELDS)
 
 
 def check_contents(
@@ -31,8 +33,13 @@ def check_contents(
     whole = layouts[-1].text
     for index, message in enumerate(messages[: layouts[-1].upto]):
         text = trained.get(index, whole)
-        for path, value in fields_of(message):
+        fields = list(fields_of(message))
+        if index in trained:  # reasoning that the content also holds must be there a second time
+            fields.sort(key=lambda field: -len(field[1]))
+        for path, value in fields:
             state = _presence(value, text)
+            if index in trained and path in OWN_PLACE:
+                text = text.replace(value, "\n", 1)
             where = f"messages[{index}].{path}"
             if state == "missing" and (index in trained or message["role"] != ASSISTANT):
                 span = "trained span" if index in trained else "text"

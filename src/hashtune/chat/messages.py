@@ -4,13 +4,13 @@ A template accepts many broken conversations and prints something; so structure 
 and the same normal form is rendered for training, evaluation and the registry entry.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from hashtune import parts
 from hashtune.errors import Finding, InputError
 from hashtune.records import Message
+from hashtune.strict_json import StrictJsonError, parse_strict
 
 ASSISTANT = "assistant"
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -57,12 +57,13 @@ def parse_arguments(value: object) -> dict[str, Any]:
     """Tool arguments as an object; a JSON text is decoded once, null and "" mean none.
 
     Raises:
-        ValueError: the text is no JSON, or the value is no object.
+        ValueError: the text is no JSON or says what JSON cannot (NaN, a key twice, half a
+            character), or the value is no object.
     """
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.strip() else None
-        except json.JSONDecodeError as error:
+            value = parse_strict(value) if value.strip() else None
+        except StrictJsonError as error:
             raise ValueError(f"is no JSON ({error})") from error
     if value is None:
         return {}
@@ -101,14 +102,15 @@ def _normal(message: Message, path: str) -> Message:
 
 
 def _normal_call(call: dict[str, Any], path: str) -> dict[str, Any]:
-    if "function" in call:
-        return {**call, "function": _normal_call(call["function"], f"{path}.function")}
+    nested = "function" in call
+    function, where = (call["function"], f"{path}.function") if nested else (call, path)
     try:
-        return {**call, "arguments": parse_arguments(call.get("arguments"))}
+        normal = {**function, "arguments": parse_arguments(function.get("arguments"))}
     except ValueError as error:
         raise InputError(
-            Finding("tool-arguments", str(error), field=f"{path}.arguments")
+            Finding("tool-arguments", str(error), field=f"{where}.arguments")
         ) from error
+    return {**call, "function": normal} if nested else normal
 
 
 def _check_message(path: str, message: Message) -> list[Broken]:

@@ -213,6 +213,7 @@ class _Marks:
         return f"{self.stem}{index}z"
 
     def _call(self, index: int, call: dict[str, Any]) -> dict[str, Any]:
-        if "function" in call:
-            return {**call, "function": self._call(index, call["function"])}
-        return {**call, "name": call["name"] + self._token(index)}
+        nested = "function" in call
+        function = call["function"] if nested else call
+        marked = {**function, "name": function["name"] + self._token(index)}
+        return {**call, "function": marked} if nested else marked

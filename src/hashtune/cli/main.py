@@ -40,15 +40,12 @@ def _require_project() -> None:
                 fix="run hashtune in the root of a project",
             )
         )
-    own, running = Path("src/hashtune").resolve(), Path(__file__).resolve().parent.parent
-    if own.is_dir() and own != running:
-        raise InputError(
-            Finding(
-                "foreign-code",
-                f"this `hashtune` runs the code in {running}, not that of this project",
-                fix="make setup, then `source .venv/bin/activate`: each clone has its own .venv",
-            )
-        )
+    if Path("src/hashtune").is_dir():
+        from hashtune.lineage.code import foreign_code
+
+        fix = "make setup, then `source .venv/bin/activate`: each clone has its own .venv"
+        if findings := foreign_code(Path(), fix=fix):
+            raise InputError(findings)
 
 
 def _parser() -> argparse.ArgumentParser:

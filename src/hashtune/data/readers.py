@@ -22,7 +22,7 @@ from hashtune.data.lines import (
     starts_as_text,
 )
 from hashtune.data.messages import kind
-from hashtune.data.strict_json import StrictJsonError, parse_strict
+from hashtune.strict_json import StrictJsonError, parse_strict
 
 __all__ = ["MAX_LINE_BYTES", "Reading", "read_jsonl", "rows_of_jsonl"]
 

@@ -4,6 +4,7 @@ One file has one schema; `fields` maps a schema's names to the file's own. Every
 "id" (not read) and a "group". Other fields of a row are ignored and counted.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -48,14 +49,17 @@ def content_id(value: object) -> str:
 
 
 def as_row(conversation: Conversation) -> dict[str, object]:
-    """A row of build/prepare/*.parquet (records.conversation_schema): `messages` is compact
-    canonical JSON without a final newline."""
+    """A row of build/prepare/*.parquet (records.conversation_schema): `messages` is compact JSON
+    with its keys in the order of the file, since a template prints tool arguments in that order."""
+    messages = json.dumps(
+        conversation.messages, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
     return {
         "id": conversation.id,
         "source": conversation.source,
         "line": conversation.line,
         "group": conversation.group,
-        "messages": writers.canonical_json(conversation.messages, indent=None).removesuffix("\n"),
+        "messages": messages,
     }
 
 

@@ -80,7 +80,10 @@ def resolve(uri: str, root: Path, *, field: str) -> Path | Finding:
     """
 
     path = root / uri.replace("\0", "")
-    fault = _uri_fault(uri) or _path_fault(path, root)
+    try:
+        fault = _uri_fault(uri) or _path_fault(path, root)
+    except OSError:  # a name too long
+        fault = "no-file", "cannot be the name of a file", None
     if fault is None:
         return path
     rule, message, fix = fault

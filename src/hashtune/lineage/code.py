@@ -49,6 +49,17 @@ def module_path(name: str, src: Path) -> Path | None:
     return None
 
 
+def foreign_code(root: Path, *, fix: str) -> list[Finding]:
+    """A finding unless the code that runs lies in src/hashtune below `root`: an editable install
+    makes `dvc exp run --queue` and `--temp` run the main workspace's code, and an active .venv of
+    another clone makes `hashtune` run that clone's. Wrong results would enter the run cache."""
+    own, running = (root / "src/hashtune").resolve(), Path(__file__).resolve().parent.parent
+    if own == running:
+        return []
+    message = f"the code that runs is {running}, outside this checkout"
+    return [Finding("foreign-code", message, fix=fix)]
+
+
 def imported_names(tree: ast.AST) -> Iterable[str]:
     """Every dotted name that an import statement in the tree may load, anywhere in it."""
     for node in ast.walk(tree):

@@ -6,10 +6,9 @@ Checked before anything is downloaded or computed; also rules that join two fiel
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from hashtune.errors import Finding
-from hashtune.spec.rows import REMOTE, field_faults, policy_faults, remote_scheme
+from hashtune.spec.rows import REMOTE, address_fault, field_faults, policy_faults, remote_scheme
 from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.spec.training import training_findings
 from hashtune.writers import sha256_file
@@ -156,15 +155,23 @@ def _url(uri: str, scheme: str, field: str) -> Iterator[Finding]:
             field=field,
             fix="https:// or s3:// for sources, eval and test; else a file under data/",
         )
-    elif "@" in urlsplit(uri).netloc:
-        message = "the address holds a user or password, and conf/ and reports are in Git"
-        fix = "keep it in ~/.netrc, or in the profile of your S3 client"
-        yield Finding("secret", message, file=FILE, field=field, fix=fix)
+    elif fault := address_fault(uri):
+        rule, message, fix = fault
+        yield Finding(rule, message, file=FILE, field=field, fix=fix)
+
+
+def _place(root: Path, uri: str) -> tuple[Path, bool]:
+    """Where a path leads, links followed, and whether a file is there."""
+    try:
+        path = (root / uri).resolve()
+        return path, path.is_file()
+    except (OSError, RuntimeError, ValueError):  # a name too long, a loop of links, a NUL
+        return root.resolve(), False
 
 
 def _files(spec: Spec, root: Path) -> Iterator[Finding]:
     for field, uri, pin in pinned_files(spec):
-        path = (root / uri).resolve()
+        path, there = _place(root, uri)
         if scheme := remote_scheme(uri):
             yield from _url(uri, scheme, field)
         elif not path.is_relative_to(root.resolve()):
@@ -175,7 +182,7 @@ def _files(spec: Spec, root: Path) -> Iterator[Finding]:
                 field=field,
                 fix="put the file under data/",
             )
-        elif not path.is_file():
+        elif not there:
             yield Finding("no-file", f"{uri!r} does not exist", file=FILE, field=field)
         elif (found := sha256_file(path)) != pin:
             yield Finding(

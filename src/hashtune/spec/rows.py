@@ -5,6 +5,7 @@ Stands beside the spec so that a wrong name is refused when the spec is composed
 
 from collections.abc import Iterator, Mapping
 from typing import Literal
+from urllib.parse import urlsplit
 
 from hashtune.errors import nearest
 
@@ -67,6 +68,20 @@ def remote_scheme(uri: str) -> str | None:
     """The scheme of a URL, None for a path."""
     scheme, separator, _ = uri.partition("://")
     return scheme if separator else None
+
+
+def address_fault(uri: str) -> tuple[str, str, str] | None:
+    """(rule, message, fix) for a URL that cannot be used; the words do not repeat the URL."""
+    try:
+        place = urlsplit(uri).netloc
+    except ValueError:
+        place = ""
+    if "@" in place or (not place and "@" in uri):
+        message = "the address holds a user or password, and conf/ and reports are in Git"
+        return "secret", message, "keep it in ~/.netrc, or in the profile of your S3 client"
+    if not place:
+        return "address", "names no host or bucket", "give the whole address of the file"
+    return None
 
 
 def action(on_bad_row: Action | Mapping[str, Action], rule: str) -> Action:

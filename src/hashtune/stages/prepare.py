@@ -27,7 +27,7 @@ from hashtune.data.spill import Spill
 from hashtune.data.table import Table
 from hashtune.errors import Finding, InputError
 from hashtune.records import conversation_schema
-from hashtune.spec.rows import REMOTE, remote_scheme
+from hashtune.spec.rows import REMOTE, address_fault, remote_scheme
 from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.store.remote import fetch
 
@@ -108,6 +108,9 @@ def _fetched(file: DataFile) -> DataFile | Finding:
     """The file as it is, or with the path in the store where a URL's content lies."""
     if remote_scheme(file.uri) not in REMOTE or file.sha256 is None:
         return file
+    if fault := address_fault(file.uri):  # `-s` skips the spec stage, which looks too
+        rule, message, fix = fault
+        return Finding(rule, message, field=f"{file.field}.uri", fix=fix)
     path = fetch(file.uri, file.sha256, field=file.field, say=frame.say)
     return path if isinstance(path, Finding) else replace(file, path=path)
 
