@@ -6,8 +6,8 @@ from hashtune import writers
 from hashtune.errors import Finding, InputError
 from hashtune.lineage.lock import stale
 from hashtune.spec.composition import check_drift, run_name
-from hashtune.spec.load import read_params, validate
-from hashtune.spec.pins import check_pins
+from hashtune.spec.load import read_params
+from hashtune.spec.origins import checked
 
 GATE = Path("reports/gate.json")
 LOCK = Path("dvc.lock")
@@ -18,10 +18,7 @@ def check_spec() -> int:
     root = Path.cwd()
     params = read_params()
     drift = check_drift(root, params)
-    spec = validate(params)
-    findings = check_pins(spec, root)
-    if findings:
-        raise InputError(findings)
+    spec = checked(params, root, drift.given)
     if drift.note:
         print(f"note: {drift.note}")
     for change in drift.overrides:

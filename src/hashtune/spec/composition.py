@@ -1,7 +1,8 @@
 """Composition of conf/ into params.yaml, byte for byte as DVC does it, and the drift rules."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ class Difference:
     conf: object
     params: object
 
+    @property
+    def override(self) -> str:
+        """As a person would give it."""
+        return f"{self.key}={'null' if self.params is None else self.params}"
+
     def __str__(self) -> str:
         return f"{self.key}: conf/ says {self.conf!r}, params.yaml says {self.params!r}"
 
@@ -31,25 +37,65 @@ def compose(root: Path, overrides: Sequence[str] = ()) -> str:
     and line for a conf file that is no YAML.
     """
     import yaml
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     refuse_strays(root)
     try:
-        with initialize_config_dir(str((root / "conf").resolve()), version_base=None):
-            config = hydra_compose(config_name="config", overrides=list(overrides))
-        OmegaConf.resolve(config)
-        return OmegaConf.to_yaml(config)
+        return OmegaConf.to_yaml(_composed(root, overrides))
     except yaml.YAMLError as error:
         raise InputError(_no_yaml(error, root)) from error
     except (HydraException, OmegaConfBaseException) as error:
-        text = " ".join(str(error).split())
-        raise InputError(
-            Finding("compose", text, file="conf/", fix="see the words above")
-        ) from error
+        where = _culprit(root, overrides, str(error), (HydraException, OmegaConfBaseException))
+        raise InputError(Finding("compose", _words(str(error)), file=where)) from error
+
+
+def _composed(root: Path, overrides: Sequence[str], *, with_hydra: bool = False) -> Any:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str((root / "conf").resolve()), version_base=None):
+        config = hydra_compose("config", list(overrides), return_hydra_config=with_hydra)
+    if not with_hydra:  # its own section cannot be resolved here
+        OmegaConf.resolve(config)
+    return config
+
+
+def choices(root: Path, overrides: Sequence[str]) -> dict[str, str]:
+    """The file that each group takes, by group, under those of the overrides that choose one."""
+    chosen = [given for given in overrides if (root / "conf" / given.partition("=")[0]).is_dir()]
+    found = _composed(root, chosen, with_hydra=True).hydra.runtime.choices
+    return {group: name for group, name in found.items() if not group.startswith("hydra/")}
+
+
+def _words(text: str) -> str:
+    """Hydra's words, a line each, without its search path."""
+    lines = text.partition("Config search path:")[0].splitlines()
+    return "\n    ".join(line.strip() for line in lines if line.strip())
+
+
+def _culprit(
+    root: Path, overrides: Sequence[str], text: str, errors: tuple[type[Exception], ...]
+) -> str:
+    """The override without which it composes, all of them where conf/ alone does, or the file that
+    Hydra names."""
+
+    def composes(others: Sequence[str]) -> bool:
+        try:
+            _composed(root, others)
+        except errors:
+            return False
+        return True
+
+    for index, override in enumerate(overrides):
+        if composes([*overrides[:index], *overrides[index + 1 :]]):
+            return f"override {override}"
+    if overrides and composes([]):
+        return f"overrides {' '.join(overrides)}"
+    named = re.match(r"In '([\w/.-]+)'", text)
+    return f"conf/{named[1]}.yaml" if named else "conf/"
 
 
 def _no_yaml(error: Exception, root: Path) -> Finding:
@@ -126,10 +172,17 @@ def _typed(value: object) -> tuple[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What the drift check found: overrides of the plain composition, and a note or None."""
+    """What the drift check found: overrides of the plain composition (of the experiment that is
+    given), and a note or None."""
 
     overrides: list[Difference]
     note: str | None
+    experiment: list[str] = field(default_factory=list)
+
+    @property
+    def given(self) -> list[str]:
+        """Everything that must be given to compose the same params.yaml."""
+        return [*self.experiment, *(change.override for change in self.overrides)]
 
 
 def check_drift(root: Path, params: Mapping[str, Any]) -> Drift:
@@ -143,9 +196,11 @@ def check_drift(root: Path, params: Mapping[str, Any]) -> Drift:
     plain = parse(compose(root, experiment))
     changed = differences(plain, params)
     if params.get(STAMP) == stamp_now:
-        return Drift(_as_given(root, experiment, params, changed), None)
+        return Drift(_as_given(root, experiment, params, changed), None, experiment)
     if not changed:
-        return Drift([], f"conf/ changed without changing a value; refresh the stamp: {REFRESH}")
+        return Drift(
+            [], f"conf/ changed without changing a value; refresh the stamp: {REFRESH}", experiment
+        )
     raise InputError(
         Finding(
             "stale-params",
