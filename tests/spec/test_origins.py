@@ -31,7 +31,7 @@ def edit(project: Path, file: str, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "overrides", "field"),
+    "case",
     [
         ("conf/optim/adamw.yaml", "lr: 0.001", "lr: fast", [], "optim.lr"),
         ("conf/optim/adamw.yaml", "lr: 0.001", "lr: 0.001\nlrr: 1", [], "optim.lrr"),
@@ -47,7 +47,8 @@ def edit(project: Path, file: str, old: str, new: str) -> None:
         ),
     ],
 )
-def test_a_value_in_conf_is_named_with_its_line(project, file, old, new, overrides, field):
+def test_a_value_in_conf_is_named_with_its_line(project, case):
+    file, old, new, overrides, field = case
     edit(project, file, old, new)
     (finding,) = refused(project, *overrides)
     assert finding.field == field

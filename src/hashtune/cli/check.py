@@ -5,7 +5,7 @@ from pathlib import Path
 from hashtune import writers
 from hashtune.errors import Finding, InputError
 from hashtune.lineage.lock import stale
-from hashtune.spec.composition import check_drift, run_name
+from hashtune.spec.drift import check_drift, run_name
 from hashtune.spec.load import read_params
 from hashtune.spec.origins import checked
 

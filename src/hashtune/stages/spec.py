@@ -8,7 +8,7 @@ report with the run name, the overrides and the effective batch.
 from pathlib import Path
 
 from hashtune import frame, writers
-from hashtune.spec.composition import check_drift, run_name
+from hashtune.spec.drift import check_drift, run_name
 from hashtune.spec.load import read_params
 from hashtune.spec.origins import checked
 from hashtune.spec.pins import pinned_files
