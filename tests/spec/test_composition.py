@@ -3,15 +3,8 @@
 import pytest
 
 from hashtune.errors import InputError
-from hashtune.spec.composition import (
-    Difference,
-    check_drift,
-    compose,
-    differences,
-    leaves,
-    parse,
-    run_name,
-)
+from hashtune.spec.composition import compose, parse
+from hashtune.spec.drift import Difference, check_drift, differences, leaves, run_name
 from hashtune.spec.load import validate
 from hydra_plugins.hashtune_conf import conf_sha256, dvc_root
 

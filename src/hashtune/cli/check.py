@@ -5,9 +5,9 @@ from pathlib import Path
 from hashtune import writers
 from hashtune.errors import Finding, InputError
 from hashtune.lineage.lock import stale
-from hashtune.spec.composition import check_drift, run_name
-from hashtune.spec.load import read_params, validate
-from hashtune.spec.pins import check_pins
+from hashtune.spec.drift import check_drift, run_name
+from hashtune.spec.load import read_params
+from hashtune.spec.origins import checked
 from hashtune.spec.ranges import hints
 
 GATE = Path("reports/gate.json")
@@ -22,10 +22,7 @@ def check_spec() -> int:
     root = Path.cwd()
     params = read_params()
     drift = check_drift(root, params)
-    spec = validate(params)
-    findings = check_pins(spec, root)
-    if findings:
-        raise InputError(findings)
+    spec = checked(params, root, drift.given)
     if drift.note:
         print(f"note: {drift.note}")
     for change in drift.overrides:

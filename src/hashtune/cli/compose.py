@@ -4,18 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hashtune import writers
-from hashtune.errors import InputError
 from hashtune.spec.composition import compose, parse
-from hashtune.spec.load import PARAMS, validate
-from hashtune.spec.pins import check_pins
+from hashtune.spec.load import PARAMS
+from hashtune.spec.origins import checked
 
 
 def run(overrides: Sequence[str], *, only_print: bool) -> int:
     """Compose, validate, write params.yaml (or print it). A refused spec changes nothing."""
     text = compose(Path.cwd(), overrides)
-    findings = check_pins(validate(parse(text), file="conf/"), Path.cwd())
-    if findings:
-        raise InputError(findings)
+    checked(parse(text), Path.cwd(), overrides)
     if only_print:
         print(text, end="")
         return 0

@@ -1,27 +1,12 @@
-"""Composition of conf/ into params.yaml, byte for byte as DVC does it, and the drift rules."""
+"""Composition of conf/ into params.yaml, byte for byte as DVC does it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding, InputError
-from hydra_plugins.hashtune_conf import conf_sha256, untracked_conf
-
-STAMP = "conf_sha256"
-REFRESH = "`hashtune compose` (or `dvc exp run`, which composes by itself)"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One leaf of the spec: its value in conf/ and its value in params.yaml (None: absent)."""
-
-    key: str
-    conf: object
-    params: object
-
-    def __str__(self) -> str:
-        return f"{self.key}: conf/ says {self.conf!r}, params.yaml says {self.params!r}"
+from hydra_plugins.hashtune_conf import untracked_conf
 
 
 def compose(root: Path, overrides: Sequence[str] = ()) -> str:
@@ -31,25 +16,65 @@ def compose(root: Path, overrides: Sequence[str] = ()) -> str:
     and line for a conf file that is no YAML.
     """
     import yaml
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     refuse_strays(root)
     try:
-        with initialize_config_dir(str((root / "conf").resolve()), version_base=None):
-            config = hydra_compose(config_name="config", overrides=list(overrides))
-        OmegaConf.resolve(config)
-        return OmegaConf.to_yaml(config)
+        return OmegaConf.to_yaml(_composed(root, overrides))
     except yaml.YAMLError as error:
         raise InputError(_no_yaml(error, root)) from error
     except (HydraException, OmegaConfBaseException) as error:
-        text = " ".join(str(error).split())
-        raise InputError(
-            Finding("compose", text, file="conf/", fix="see the words above")
-        ) from error
+        where = _culprit(root, overrides, str(error), (HydraException, OmegaConfBaseException))
+        raise InputError(Finding("compose", _words(str(error)), file=where)) from error
+
+
+def _composed(root: Path, overrides: Sequence[str], *, with_hydra: bool = False) -> Any:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str((root / "conf").resolve()), version_base=None):
+        config = hydra_compose("config", list(overrides), return_hydra_config=with_hydra)
+    if not with_hydra:  # its own section cannot be resolved here
+        OmegaConf.resolve(config)
+    return config
+
+
+def choices(root: Path, overrides: Sequence[str]) -> dict[str, str]:
+    """The file that each group takes, by group, under those of the overrides that choose one."""
+    chosen = [given for given in overrides if (root / "conf" / given.partition("=")[0]).is_dir()]
+    found = _composed(root, chosen, with_hydra=True).hydra.runtime.choices
+    return {group: name for group, name in found.items() if not group.startswith("hydra/")}
+
+
+def _words(text: str) -> str:
+    """Hydra's words, a line each, without its search path."""
+    lines = text.partition("Config search path:")[0].splitlines()
+    return "\n    ".join(line.strip() for line in lines if line.strip())
+
+
+def _culprit(
+    root: Path, overrides: Sequence[str], text: str, errors: tuple[type[Exception], ...]
+) -> str:
+    """The override without which it composes, all of them where conf/ alone does, or the file that
+    Hydra names."""
+
+    def composes(others: Sequence[str]) -> bool:
+        try:
+            _composed(root, others)
+        except errors:
+            return False
+        return True
+
+    for index, override in enumerate(overrides):
+        if composes([*overrides[:index], *overrides[index + 1 :]]):
+            return f"override {override}"
+    if overrides and composes([]):
+        return f"overrides {' '.join(overrides)}"
+    named = re.match(r"In '([\w/.-]+)'", text)
+    return f"conf/{named[1]}.yaml" if named else "conf/"
 
 
 def _no_yaml(error: Exception, root: Path) -> Finding:
@@ -98,105 +123,3 @@ def parse(text: str) -> dict[str, Any]:
     data = OmegaConf.to_container(OmegaConf.create(text))
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items()}
-
-
-def leaves(tree: object, prefix: str = "") -> dict[str, object]:
-    """Dotted key to value; lists and empty mappings are leaves."""
-    if not isinstance(tree, Mapping) or not tree:
-        return {prefix: tree}
-    found: dict[str, object] = {}
-    for key, value in tree.items():
-        found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    return found
-
-
-def differences(conf: Mapping[str, Any], params: Mapping[str, Any]) -> list[Difference]:
-    """Every leaf that differs in value or type, in key order; the stamp is not a setting."""
-    ours, theirs = leaves(conf), leaves(params)
-    return [
-        Difference(key, ours.get(key), theirs.get(key))
-        for key in sorted(ours.keys() | theirs.keys())
-        if key != STAMP and _typed(ours.get(key)) != _typed(theirs.get(key))
-    ]
-
-
-def _typed(value: object) -> tuple[str, object]:
-    return type(value).__name__, value
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """What the drift check found: overrides of the plain composition, and a note or None."""
-
-    overrides: list[Difference]
-    note: str | None
-
-
-def check_drift(root: Path, params: Mapping[str, Any]) -> Drift:
-    """Compare params.yaml with conf/ as it is now.
-
-    Hash equal: differing values are `-S` overrides. Hash different, values equal to the plain
-    composition: pass with a note. Both different: InputError with every key, old and new value.
-    """
-    stamp_now = conf_sha256(root)
-    experiment = experiment_override(root, params)
-    plain = parse(compose(root, experiment))
-    changed = differences(plain, params)
-    if params.get(STAMP) == stamp_now:
-        return Drift(_as_given(root, experiment, params, changed), None)
-    if not changed:
-        return Drift([], f"conf/ changed without changing a value; refresh the stamp: {REFRESH}")
-    raise InputError(
-        Finding(
-            "stale-params",
-            f"conf/ changed after composition; {difference}",
-            file="params.yaml",
-            field=difference.key,
-            fix=f"{REFRESH} with the overrides you want",
-        )
-        for difference in changed
-    )
-
-
-def experiment_override(root: Path, params: Mapping[str, Any]) -> list[str]:
-    """["experiment=NAME"] for the overlay that params.yaml names, [] for the default or none."""
-    run = params.get("run")
-    name = run.get("experiment") if isinstance(run, Mapping) else None
-    known = isinstance(name, str) and (root / "conf/experiment" / f"{name}.yaml").is_file()
-    return [f"experiment={name}"] if known and name != "default" else []
-
-
-def _as_given(
-    root: Path, experiment: list[str], params: Mapping[str, Any], changed: list[Difference]
-) -> list[Difference]:
-    """The overrides as a person would give them: group choices, then what they do not explain."""
-    groups = [
-        Difference(group, change.conf, change.params)
-        for change in changed
-        for group, _, leaf in [change.key.rpartition(".")]
-        if leaf in ("name", "type") and (root / "conf" / group / f"{change.params}.yaml").is_file()
-    ]
-
-    def composed(chosen: list[Difference]) -> dict[str, Any]:
-        overrides = [f"{choice.key}={choice.params}" for choice in chosen]
-        return parse(compose(root, [*experiment, *overrides]))
-
-    everything = composed(groups)
-    for choice in list(groups):
-        others = [other for other in groups if other is not choice]
-        if composed(others) == everything:
-            groups = others  # another choice brings this one along, as qlora brings nf4
-    return groups + differences(everything, params)
-
-
-def run_name(experiment: str, overrides: Sequence[Difference]) -> str:
-    """Experiment name plus what varies from it, in the order of `overrides`."""
-    return ",".join([experiment, *(f"{c.key}={_short(c.params)}" for c in overrides)])
-
-
-def _short(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, list):
-        return "[" + "+".join(map(_short, value)) + "]"
-    return str(value)

@@ -8,10 +8,10 @@ report with the run name, the overrides and the effective batch.
 from pathlib import Path
 
 from hashtune import frame, writers
-from hashtune.errors import InputError
-from hashtune.spec.composition import check_drift, run_name
-from hashtune.spec.load import read_params, validate
-from hashtune.spec.pins import check_pins, pinned_files
+from hashtune.spec.drift import check_drift, run_name
+from hashtune.spec.load import read_params
+from hashtune.spec.origins import checked
+from hashtune.spec.pins import pinned_files
 
 OUT = Path("build/spec")
 
@@ -21,10 +21,7 @@ def run() -> None:
     root = Path.cwd()
     params = read_params()
     drift = check_drift(root, params)
-    spec = validate(params)
-    findings = check_pins(spec, root)
-    if findings:
-        raise InputError(findings)
+    spec = checked(params, root, drift.given)
     name = run_name(spec.run.experiment, drift.overrides)
     rows_per_step = spec.batch.micro * spec.batch.grad_accum * spec.batch.world_size
     writers.write_json(OUT / "spec.json", {"name": name, "spec": params})
