@@ -26,6 +26,7 @@ def settings(text: str, **changes: Any) -> TokenizerSpec:
     values: dict[str, Any] = {
         "chat_template": "base",
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "added_tokens": [],
         "template_kwargs": {},
         "date": "2024-07-26",
         "stops": [],

@@ -22,6 +22,7 @@ def entry(verdict="pass"):
             "spec": {
                 "method": {"type": "lora", "r": 8, "alpha": 16.0},
                 "evaluation": {"base_precision": "fp32"},
+                "tokenizer": {"added_tokens": []},
             },
         },
         manifest={"name": "tiny", "source": {"repo": "org/tiny", "revision": "abc"}},
@@ -45,7 +46,17 @@ def test_card_names_base_rules_and_a_five_line_snippet():
     assert "org/tiny at abc" in text
     assert "| task.intent.score | 0.900 | 0.750 | 200 | pass |" in text
     assert len(SNIPPET.splitlines()) == 5
-    ast.parse(SNIPPET.format(folder="x", dtype="float32"))
+    ast.parse(SNIPPET.format(folder="x", dtype="float32", grow=""))
+    assert "resize_token_embeddings" not in text
+
+
+def test_card_makes_room_for_added_tokens():
+    made = entry()
+    made["spec"]["tokenizer"]["added_tokens"] = ["<|a|>", "it's"]
+    text = model_card(made, folder="build/release/adapter")
+    ast.parse(text.split("```python\n")[1].split("```")[0])
+    assert """rows = 1 + max(tokenizer.convert_tokens_to_ids(['<|a|>', "it's"]))""" in text
+    assert text.index("resize_token_embeddings") < text.index("PeftModel.from_pretrained")
 
 
 def test_hash_files_walks_folders_in_name_order(tmp_path, monkeypatch):

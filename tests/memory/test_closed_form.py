@@ -81,6 +81,19 @@ def test_dequantisation() -> None:
     assert dequantisation_bytes(replace(WORK, quantization="nf4", precision="fp32")) == 2 * largest
 
 
+def test_added_tokens_train_rows_and_need_copies_of_the_matrices() -> None:
+    """The 8B shape has a head of its own: 3 tokens are 6 rows of 4,096."""
+    added = replace(WORK, added_tokens=3)
+    assert static_bytes(added)["adapter"] == 4 * (41_943_040 + 6 * 4096)
+    buckets = estimate(added)
+    assert buckets["added_tokens"] == 3 * 128256 * 4096 * 2
+    quantised = estimate(replace(added, quantization="nf4"))
+    assert quantised["added_tokens"] == 3 * 128256 * 4096 * 4
+    assert "added_tokens" not in estimate(WORK)
+    tied = replace(added, shape=replace(SHAPE, tied=True))
+    assert tied.adapter_parameters == 41_943_040 + 3 * 4096
+
+
 def test_loss_is_bounded_by_the_chunk() -> None:
     assert loss_bytes(WORK) == 512 * 128256 * 16 + (4096 + 1000) * 4096 * 2
     one_chunk = replace(WORK, trained=512)

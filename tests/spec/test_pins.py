@@ -86,6 +86,11 @@ def test_the_shipped_spec_is_pinned(project):
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
+        ({"tokenizer.added_tokens": ["<|a|>", " "]}, ("tokenizer.added_tokens[1]", "added-tokens")),
+        (
+            {"tokenizer.added_tokens": ["<|a|>", "<|a|>"]},
+            ("tokenizer.added_tokens[1]", "added-tokens"),
+        ),
         ({"data.test.schema": "text"}, ("data.test.schema", "text-test")),
         (
             {

@@ -38,6 +38,7 @@ def write_params(*, template: str = "base", sha256: str = PIN) -> None:
     tokenizer = {
         "chat_template": template,
         "sha256": sha256,
+        "added_tokens": [],
         "template_kwargs": {},
         "stops": [],
         "date": "2025-01-01",
@@ -103,5 +104,8 @@ def test_a_base_without_template_says_so() -> None:
     base.run()
     manifest = read_manifest(base.OUT)
     object.__setattr__(manifest, "template_sha256", "")
-    with pytest.raises(InputError, match="tiny has no chat template"):
+    with pytest.raises(InputError, match="tiny has no chat template") as caught:
         base.refuse_other_template(manifest, pin=PIN)
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("no-template", "tokenizer.chat_template")
+    assert "template file in Git" in finding.fix and "added_tokens" in finding.fix

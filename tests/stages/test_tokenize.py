@@ -39,6 +39,7 @@ def write_params(*, over_length: str = "drop", sha256: str = PIN, **tokenizer: A
     settings = {
         "chat_template": "base",
         "sha256": sha256,
+        "added_tokens": [],
         "template_kwargs": {},
         "stops": [],
         "date": "2025-01-01",

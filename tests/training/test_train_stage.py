@@ -44,6 +44,16 @@ SECTIONS: dict[str, Any] = {
     "batch": {"micro": 2, "grad_accum": 1, "world_size": 1},
     "precision": "fp32",
     "seed": 7,
+    "tokenizer": {
+        "chat_template": "base",
+        "sha256": "0" * 64,
+        "added_tokens": [],
+        "template_kwargs": {},
+        "date": "2024-01-01",
+        "stops": [],
+        "unstable": "error",
+        "mismatch": "error",
+    },
     "determinism": {"mode": "strict", "threads": 1},
     "checkpoint": {
         "every_steps": 2,

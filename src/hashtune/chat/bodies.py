@@ -181,7 +181,7 @@ def _closed(
         f"no end-of-turn token after the last assistant content; the text ends with "
         f"{full[-24:]!r}, expected one of {list(stops.texts)}"
     )
-    fix = "declare the text that ends a turn in tokenizer.stops"
+    fix = "declare the text that ends a turn in tokenizer.stops or tokenizer.added_tokens"
     raise InputError(Finding("no-stop", text, field=f"messages[{turn}]", fix=fix))
 
 

@@ -171,7 +171,8 @@ def _tokenizer() -> Any:
     from hashtune.store.loader import load_tokenizer
     from hashtune.store.manifest import read_manifest
 
-    return load_tokenizer(read_manifest(require_manifest()))
+    added = read_spec("tokenizer").tokenizer.added_tokens
+    return load_tokenizer(read_manifest(require_manifest()), added)
 
 
 def _write(file: Path, page: str) -> None:

@@ -49,13 +49,16 @@ def open_subject(
     """
     from hashtune.chat.pinned import load_template
     from hashtune.chat.stops import stop_sequences
+    from hashtune.store.added_tokens import rows_needed, token_ids
     from hashtune.store.loader import generation_eos_ids, load_tokenizer
 
-    tokenizer = load_tokenizer(manifest)
+    added = tokenizer_spec.added_tokens
+    tokenizer = load_tokenizer(manifest, added)
     template = load_template(tokenizer, tokenizer_spec, root=root)
     ends = generation_eos_ids(manifest)
     stops = stop_sequences(template, eos_ids=ends, declared=tokenizer_spec.stops)
-    model = load_evaluated(manifest, adapter, dtype=dtype, threads=threads)
+    rows = rows_needed(token_ids(tokenizer, added))
+    model = load_evaluated(manifest, adapter, dtype=dtype, threads=threads, rows=rows)
     return Subject(model, template, stops.ids)
 
 
@@ -65,9 +68,11 @@ def load_evaluated(
     *,
     dtype: Literal["fp32", "bf16"],
     threads: int,
+    rows: int = 0,
 ) -> Any:
     """The base, or the base with an adapter on it, in eval mode, with deterministic algorithms.
 
+    The embedding gets at least `rows` rows, for added tokens.
     Sets torch's thread count and deterministic mode for the whole process.
 
     Raises:
@@ -78,7 +83,7 @@ def load_evaluated(
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what CUDA needs to be deterministic
     torch.set_num_threads(threads)
     torch.set_deterministic_debug_mode("error")  # as training does, see training/model.py
-    base = load_base(manifest, dtype=dtype)
+    base = load_base(manifest, dtype=dtype, rows=rows)
     return (base if adapter is None else attach(base, adapter)).eval()
 
 

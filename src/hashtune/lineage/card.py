@@ -5,9 +5,14 @@ from typing import Any
 
 SNIPPET = """import subprocess, peft, transformers
 base_dir = subprocess.check_output(["hashtune", "base"], text=True).strip()
-model = transformers.AutoModelForCausalLM.from_pretrained(base_dir, dtype="{dtype}")
-model = peft.PeftModel.from_pretrained(model, "{folder}")
 tokenizer = transformers.AutoTokenizer.from_pretrained("{folder}")
+model = transformers.AutoModelForCausalLM.from_pretrained(base_dir, dtype="{dtype}")
+{grow}model = peft.PeftModel.from_pretrained(model, "{folder}")
+"""
+# the adapter brings the rows of its added tokens; the base needs the room for them
+GROW = """rows = 1 + max(tokenizer.convert_tokens_to_ids({added}))
+if rows > model.get_input_embeddings().num_embeddings:
+    model.resize_token_embeddings(rows, mean_resizing=False)
 """
 
 
@@ -25,6 +30,8 @@ def model_card(entry: Mapping[str, Any], *, folder: str) -> str:
         for rule in entry["evidence"]["rules"]
     )
     method = spec["method"]
+    added = spec["tokenizer"]["added_tokens"]
+    grow = GROW.format(added=added) if added else ""
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[spec["evaluation"]["base_precision"]]
     return f"""---
 library_name: peft
@@ -47,7 +54,7 @@ steps. Verdict of its gate: **{entry["verdict"]}**.
 In the root of a clone of the project (the base is the pinned one, fetched if it is missing):
 
 ```python
-{SNIPPET.format(folder=folder, dtype=dtype)}```
+{SNIPPET.format(folder=folder, dtype=dtype, grow=grow)}```
 
 Chat template, stop tokens and tokenizer are the ones it was trained with; they lie beside the
 weights. `entry.json` names every input by hash; `dvc repro` on the tagged commit rebuilds it.

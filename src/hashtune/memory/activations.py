@@ -21,6 +21,7 @@ from hashtune.memory.closed_form import (
     FP32,
     Buckets,
     Workload,
+    added_token_bytes,
     dequantisation_bytes,
     loss_bytes,
     static_bytes,
@@ -59,13 +60,18 @@ def activation_bytes(work: Workload) -> int:
 
 
 def estimate(work: Workload) -> Buckets:
-    """All nine buckets in bytes; their sum is the peak to plan for."""
-    return static_bytes(work) | {
-        "activations": activation_bytes(work),
-        "logits_loss": loss_bytes(work),
-        "dequantisation": dequantisation_bytes(work),
-        "overhead": work.overhead_bytes,
-    }
+    """All buckets in bytes; their sum is the peak to plan for."""
+    added = {"added_tokens": added_token_bytes(work)} if work.added_tokens else {}
+    return (
+        static_bytes(work)
+        | added
+        | {
+            "activations": activation_bytes(work),
+            "logits_loss": loss_bytes(work),
+            "dequantisation": dequantisation_bytes(work),
+            "overhead": work.overhead_bytes,
+        }
+    )
 
 
 def _norm_bytes(work: Workload) -> int:

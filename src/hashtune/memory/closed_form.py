@@ -5,6 +5,7 @@
     gradients      of the adapter                     activations     see activations.py
     master         0: the adapter itself is fp32      overhead        context, fragmentation
     optimizer      its moments, see optimizer_state.py
+    added_tokens   copies of embedding and head, where rows of them are trained
 
 Allocated memory is the sum without overhead. It is an estimate from above: workspaces that are not
 alive at the same moment are added up. The settings are those of training/: adapter and its state in
@@ -36,7 +37,8 @@ class Workload:
 
     `longest_row` and `trained` are the worst row's tokens and targets; a micro-batch is `micro`
     rows padded to the longest. `masked` says that attention gets a mask (packed documents or
-    padding), `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss.
+    padding), `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss,
+    `added_tokens` how many rows of embedding and head are trained.
     """
 
     shape: Shape
@@ -54,6 +56,7 @@ class Workload:
     loss_chunk: int
     device: Literal["cpu", "cuda"]
     overhead_bytes: int
+    added_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -72,8 +75,9 @@ class Workload:
 
     @property
     def adapter_parameters(self) -> int:
-        """Trainable parameters."""
-        return lora_parameters(self.shape, self.r, self.targets)
+        """Trainable parameters: LoRA, and the rows of added tokens (those of a tied head once)."""
+        rows = self.added_tokens * (1 if self.shape.tied else 2)
+        return lora_parameters(self.shape, self.r, self.targets) + rows * self.shape.hidden
 
 
 def weight_bytes(work: Workload) -> int:
@@ -102,6 +106,14 @@ def dequantisation_bytes(work: Workload) -> int:
     if work.element < FP32:
         largest += shape.vocab * shape.hidden * work.element
     return largest
+
+
+def added_token_bytes(work: Workload) -> int:
+    """Where rows are trained, PEFT puts them into a copy of the whole matrix: the copy that the
+    head's backward keeps, and the gradients of head and embedding before their rows are taken."""
+    if not work.added_tokens:
+        return 0
+    return 3 * work.shape.vocab * work.shape.hidden * work.residual
 
 
 def loss_bytes(work: Workload) -> int:

@@ -93,7 +93,7 @@ def _data(spec: Spec) -> Iterator[Finding]:
 
 
 def _declarations(spec: Spec) -> Iterator[Finding]:
-    """Field mappings and policies that name what does not exist."""
+    """Field mappings and policies that name what does not exist; added tokens that add nothing."""
     entries: list[tuple[str, Source | HeldOut]] = [
         (f"data.sources[{i}]", source) for i, source in enumerate(spec.data.sources)
     ]
@@ -101,6 +101,12 @@ def _declarations(spec: Spec) -> Iterator[Finding]:
     for field, entry in entries:
         for target, message in field_faults(entry.schema_, entry.fields):
             yield Finding("fields", message, file=FILE, field=f"{field}.fields.{target}")
+    added = spec.tokenizer.added_tokens
+    for index, text in enumerate(added):
+        if not text.strip() or text in added[:index]:
+            message = f"{text!r} is {'there twice' if text.strip() else 'blank'}"
+            where = f"tokenizer.added_tokens[{index}]"
+            yield Finding("added-tokens", message, file=FILE, field=where, fix="remove it")
     for key, message in policy_faults(spec.cleaning.on_bad_row):
         yield Finding("policy", message, file=FILE, field=f"cleaning.on_bad_row.{key}")
 

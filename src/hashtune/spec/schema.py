@@ -57,10 +57,13 @@ class BaseModelSpec(Section):
 
 
 class TokenizerSpec(Section):
-    """Chat template and what is passed to it. `chat_template`: "base" or a file in Git."""
+    """Chat template and what is passed to it. `chat_template`: "base" or a file in Git.
+
+    `added_tokens`: texts that become one special token each; their rows are trained."""
 
     chat_template: str
     sha256: Sha256
+    added_tokens: list[str]
     template_kwargs: dict[str, Any]
     date: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     stops: list[str]

@@ -41,13 +41,18 @@ def refuse_other_template(manifest: Manifest, *, pin: str) -> None:
     found = manifest.template_sha256
     if found == pin:
         return
+    rule = "template-differs" if found else "no-template"
     if found:
         message = f"the base's chat template has sha256 {found}, the spec pins {pin}"
         fix = f'set tokenizer.sha256 to "{found}" if you trust this template, or name a file in Git'
     else:
         message = f"{manifest.name} has no chat template, the spec pins {pin}"
-        fix = "set tokenizer.chat_template to a template file in Git"
-    raise InputError(Finding("template-differs", message, field="tokenizer.sha256", fix=fix))
+        fix = (
+            "set tokenizer.chat_template to a template file in Git, tokenizer.sha256 to its hash, "
+            "and tokenizer.added_tokens to its control tokens that the base lacks"
+        )
+    field = "tokenizer.sha256" if found else "tokenizer.chat_template"
+    raise InputError(Finding(rule, message, field=field, fix=fix))
 
 
 def describe(manifest: Manifest) -> dict[str, object]:

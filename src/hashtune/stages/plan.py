@@ -5,6 +5,7 @@ content never changes, so that another price or machine retrains nothing. A run 
 is refused with the term to blame and the changes that help; no torch, about a second.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,17 @@ def run() -> None:
     Raises:
         InputError: the step does not fit; the base has no formula; a target matches no module.
     """
-    spec = frame.read_spec("method", "quantization", "optim", "batch", "precision", "hardware")
+    spec = frame.read_spec(
+        *("method", "quantization", "optim", "batch", "precision", "hardware", "tokenizer")
+    )
     rows = writers.read_parquet(PACK / "train.parquet")
     steps = writers.read_parquet(PACK / "steps.parquet")
     worst = step_shape(rows)
     targets = spec.method.targets
+    added = len(spec.tokenizer.added_tokens)
+    shape = read_shape(read_manifest(MANIFEST).config)
     work = Workload(
-        shape=read_shape(read_manifest(MANIFEST).config),
+        shape=replace(shape, vocab=shape.vocab + added),  # as if none had a row yet
         quantization=spec.quantization.type,
         double_quant=spec.quantization.double_quant,
         precision=spec.precision,
@@ -48,6 +53,7 @@ def run() -> None:
         loss_chunk=LOSS_CHUNK,
         device=spec.hardware.device,
         overhead_bytes=round(spec.hardware.overhead_gb * GB),
+        added_tokens=added,
     )
     decision = decide(work, available=round(spec.hardware.memory_gb * GB))
     refuse(decision, hardware=spec.hardware.name)

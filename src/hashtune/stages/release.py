@@ -12,8 +12,9 @@ from hashtune import frame, writers
 from hashtune.errors import Finding, InputError
 from hashtune.lineage.card import model_card
 from hashtune.lineage.entry import build_entry, hash_files
+from hashtune.store.added_tokens import write_tokenizer
 from hashtune.store.contents import template_text
-from hashtune.store.loader import materialise
+from hashtune.store.loader import load_tokenizer, materialise
 from hashtune.store.manifest import Manifest, read_manifest
 
 OUT = Path("build/release")
@@ -64,6 +65,7 @@ def _write_adapter(folder: Path, entry: dict[str, Any], manifest: Manifest) -> N
     base = materialise(manifest)
     for name in tokenizer_files(manifest):
         writers.write_bytes(folder / name, (base / name).read_bytes())
+    _write_added(folder, manifest, entry["spec"]["tokenizer"]["added_tokens"])
     template = _template(base, entry["spec"]["tokenizer"])
     writers.write_text(folder / "chat_template.jinja", template)
     writers.write_json(
@@ -71,6 +73,20 @@ def _write_adapter(folder: Path, entry: dict[str, Any], manifest: Manifest) -> N
         {"eos_token_id": writers.read_json(Path("reports/tokenize.json"))["stop_ids"]},
     )
     writers.write_text(folder / "README.md", model_card(entry, folder=(OUT / "adapter").as_posix()))
+
+
+def _write_added(folder: Path, manifest: Manifest, texts: list[str]) -> None:
+    """The tokenizer with its added tokens, reopened to see that they have the ids of training."""
+    if not texts:
+        return
+    from transformers import AutoTokenizer
+
+    tokenizer = load_tokenizer(manifest, texts)
+    write_tokenizer(tokenizer, folder)
+    released = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    for text in texts:
+        own, found = tokenizer(text)["input_ids"], released(text)["input_ids"]
+        assert found == own, f"the released tokenizer reads {text!r} as {found}, not as {own}"
 
 
 def tokenizer_files(manifest: Manifest) -> list[str]:

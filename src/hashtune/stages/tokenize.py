@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashtune import frame, processes, writers
 from hashtune.chat.chunks import Chunk, tokenize_rows
+from hashtune.chat.controls import in_several_ids
 from hashtune.chat.examples import fit, tokenize_conversation
 from hashtune.chat.pinned import load_template
 from hashtune.chat.stops import StopSet, stop_sequences
@@ -47,7 +48,8 @@ def run() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
     spec = frame.read_spec("data", "tokenizer")
     manifest = read_manifest(Path("build/base/manifest.json"))
-    template = load_template(load_tokenizer(manifest), spec.tokenizer, root=Path())
+    tokenizer = load_tokenizer(manifest, spec.tokenizer.added_tokens)
+    template = load_template(tokenizer, spec.tokenizer, root=Path())
     eos_ids = generation_eos_ids(manifest)
     stops = stop_sequences(template, eos_ids=eos_ids, declared=spec.tokenizer.stops)
     chat = partial(
@@ -78,13 +80,17 @@ def run() -> None:
         writers.write_jsonl(folder / "ledger.jsonl", ledger)
     curves = {name: report.pop("length_curve") for name, report in reports.items()}
     writers.write_text(Path("reports/plots/lengths.tsv"), curves["train"])
+    several = in_several_ids(template, stops)
     pins = {
         "template_sha256": template.sha256,
         "date": template.date,
         "stops": stops.texts,
         "stop_ids": stops.single_ids,
+        "in_several_ids": several,
     }
     frame.write_report("tokenize", {**pins, **reports})
+    for control, count in several.items():
+        frame.say(f"  warning: {control!r} is {count} ids (tokenizer.added_tokens makes it one)")
     _close(reports, stops, time.monotonic() - started)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from hashtune import frame, writers
 from hashtune.records import Row
 from hashtune.spec.schema import Spec
-from hashtune.store.loader import home, load_base
+from hashtune.store.added_tokens import rows_needed, token_ids
+from hashtune.store.loader import home, load_base, load_tokenizer
 from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import WEIGHTS, write_adapter
@@ -45,7 +46,7 @@ def run() -> None:
     stop.install()
     spec = frame.read_spec(
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
-        *("determinism", "checkpoint"),
+        *("determinism", "checkpoint", "tokenizer"),
     )
     identity = runs.train_identity(_identity_parts(spec))
     folder = home() / "runs" / identity
@@ -69,6 +70,7 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
         "schedule": spec.schedule.model_dump(),
         "micro": spec.batch.micro,
         "precision": spec.precision,
+        "added_tokens": spec.tokenizer.added_tokens,
         "seed": spec.seed,
         "determinism": spec.determinism.model_dump(),
         "select": spec.checkpoint.select,
@@ -90,12 +92,16 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
     plan = read_plan()
     check_plan(plan, spec.schedule, spec.checkpoint)
     manifest = read_manifest(MANIFEST)
+    tokens = _token_ids(manifest, spec.tokenizer.added_tokens)
     base = load_base(
         manifest,
         dtype=spec.precision,
         quantization_config=quantization_config(spec.quantization, spec.precision),
+        rows=rows_needed(tokens),
     )
-    trainee = build_trainee(base, spec.method, precision=spec.precision, seed=spec.seed)
+    trainee = build_trainee(
+        base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
+    )
     probe = _probe(trainee, plan)
     settings = Settings(
         optim=spec.optim,
@@ -116,6 +122,11 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         revision=str(manifest.source["revision"]),
     )
     _report(loop, manifest, probe)
+
+
+def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
+    """Ids of the added tokens; the tokenizer is loaded only where there are any."""
+    return token_ids(load_tokenizer(manifest, texts), texts) if texts else []
 
 
 def _probe(trainee: Trainee, plan: Plan) -> dict[str, object]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hashtune.errors import Finding, InputError, nearest
 from hashtune.spec.schema import Determinism, Method, Quantization
 from hashtune.training.batches import Batch
+from hashtune.training.tokens import check_trainable, trainable_rows
 
 
 def set_determinism(settings: Determinism) -> None:
@@ -97,10 +98,13 @@ class Trainee:
         return logits
 
 
-def build_trainee(base: Any, method: Method, *, precision: str, seed: int) -> Trainee:
+def build_trainee(
+    base: Any, method: Method, *, precision: str, seed: int, tokens: Sequence[int] = ()
+) -> Trainee:
     """Freeze the base, put a fresh adapter on it, keep the adapter in fp32.
 
-    Adapter initialisation depends on `seed` alone. Raises InputError for targets that match no
+    `tokens` are the ids of added tokens: their rows are trained too. Adapter initialisation
+    depends on `seed` alone. Raises InputError for targets that match no
     module and for models this version cannot run (no `.model` backbone with an `.lm_head`).
     """
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
@@ -127,6 +131,7 @@ def build_trainee(base: Any, method: Method, *, precision: str, seed: int) -> Tr
         lora_dropout=method.dropout,
         target_modules=targets,
         task_type="CAUSAL_LM",
+        trainable_token_indices=trainable_rows(base, tokens),
     )
     with warnings.catch_warnings():  # peft 0.21 asks transformers 5.24 by an old name
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
@@ -135,6 +140,8 @@ def build_trainee(base: Any, method: Method, *, precision: str, seed: int) -> Tr
     trainable = {n: p for n, p in sorted(peft.named_parameters()) if p.requires_grad}
     for parameter in trainable.values():
         parameter.data = parameter.data.float()
+    if tokens:
+        check_trainable(peft, tokens)
     return Trainee(peft, trainable, precision)
 
 
