@@ -140,9 +140,10 @@ def test_writes_splits_ledger_and_report(params, capsys):
     ]
     assert sum(row["source"] == "replay" for row in train) == 1  # round(4 * 0.2 / 0.8)
     [first] = [row for row in train if (row["source"], row["line"]) == ("a", 1)]
-    text = '[{"content":"a\u2028 1","role":"user"},{"content":"a","role":"assistant"}]'
+    text = '[{"role":"user","content":"a\u2028 1"},{"role":"assistant","content":"a"}]'
     assert first["messages"] == text
-    assert first["id"] == hashlib.sha256(f"{text}\n".encode()).hexdigest()[:16]
+    canonical = '[{"content":"a\u2028 1","role":"user"},{"content":"a","role":"assistant"}]\n'
+    assert first["id"] == hashlib.sha256(canonical.encode()).hexdigest()[:16]
     [dated] = [row for row in train if row["source"] == "b"]
     assert json.loads(dated["messages"]) == talk("b 1\n\nx", "2024-01-05")["messages"]
     assert len(writers.read_parquet(Path("build/prepare/eval.parquet"))) == 1

@@ -53,6 +53,8 @@ SECTIONS: dict[str, Any] = {
         "stops": [],
         "unstable": "error",
         "mismatch": "error",
+        "special_in_content": "error",
+        "system": "error",
     },
     "determinism": {"mode": "strict", "threads": 1},
     "checkpoint": {
