@@ -8,7 +8,7 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from hashtune.errors import InputError
+from hashtune.errors import Finding, InputError
 from hashtune.evaluation.generate import Answer, batch_plan, generate_answers
 from hashtune.store.synthetic import build_synthetic
 
@@ -164,3 +164,28 @@ def test_prompts_without_room_and_missing_stops_are_refused(model):
     assert len(messages) == 2
     with pytest.raises(InputError, match="never end"):
         ask(model, conversations(), stops=())
+
+
+def test_every_prompt_that_is_refused_is_named(model):
+    class Refusing(WordTemplate):
+        def prompt_ids(self, messages):
+            if "x" in messages[0]["content"]:
+                where = "messages[0].content"
+                raise InputError(Finding("control-token", "holds the control token", field=where))
+            return super().prompt_ids(messages)
+
+    asked = [[{"role": "user", "content": text}] for text in ("5 x", "5 7", "x")]
+    with pytest.raises(InputError) as caught:
+        generate_answers(
+            model,
+            Refusing(),
+            asked,
+            stop_ids=[TURN_END],
+            max_new_tokens=2,
+            batch_size=2,
+            progress=quiet,
+        )
+    assert [(f.rule, f.message, f.field) for f in caught.value.findings] == [
+        ("control-token", f"prompt {n}: holds the control token", "messages[0].content")
+        for n in (0, 2)
+    ]

@@ -72,3 +72,10 @@ def test_unpinned_prompts_are_refused(tmp_path):
     (tmp_path / "p.jsonl").write_text('{"id": "b", "messages": []}\n')
     with pytest.raises(InputError, match=pin):
         load_prompts("p.jsonl", sha256=pin, root=tmp_path)
+
+
+def test_prompts_of_text_parts_are_their_text(tmp_path):
+    parts = [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]
+    rows = [{"id": "a", "messages": [{"role": "user", "content": parts}]}]
+    (prompt,) = load_prompts("p.jsonl", sha256=write(tmp_path, rows), root=tmp_path)
+    assert prompt.messages == [USER]
