@@ -1,11 +1,11 @@
 """What tokenize reports about one split: counts, lengths, and examples as the model sees them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hashtune.chat.limits import curve, distribution, limits_report
+from hashtune.chat.limits import curve, distribution, limits_report, percentiles
 from hashtune.records import IGNORE_INDEX, Dropped, Example
 
 SAMPLES = 3
@@ -84,20 +84,11 @@ def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> di
         "dropped": dict(sorted(total.dropped.items())),
         "tokens_lost": all_tokens - tokens,
         "trained_share": round(trained / tokens, 6) if tokens else 0.0,
-        "lengths": lengths(total.lengths.elements()),
+        "lengths": percentiles(found),
         **limits_report(found),
         "length_curve": curve(found),
         "samples": [_sample(example, tokenizer) for example in samples],
     }
-
-
-def lengths(values: Iterable[int]) -> dict[str, int]:
-    """Nearest-rank percentiles and the largest length, in tokens; empty for no values."""
-    ordered = sorted(values)
-    if not ordered:
-        return {}
-    ranks = {f"p{q}": ordered[-(-q * len(ordered) // 100) - 1] for q in (50, 90, 99)}
-    return {**ranks, "max": ordered[-1]}
 
 
 def _spans(example: Example) -> int:
