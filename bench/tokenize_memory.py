@@ -3,8 +3,9 @@
     python bench/tokenize_memory.py ROWS.jsonl [--times 10] [--processes 2]
 
 ROWS.jsonl has "question" and "answer" per line (GSM8K); the base is the synthetic one. Every
-question gets a number, so that all rows differ. The stage's own function runs on the rows, then on ten times
-as many, each in a fresh process; printed are the peaks of that process and of its largest worker.
+question gets a number, so that all rows differ. The stage's own function runs on the rows, then on
+ten times as many, each in a fresh process; printed are the peaks of that process and of its largest
+worker.
 """
 
 import argparse

@@ -1,9 +1,12 @@
 """What tokenize reports about one split: counts, lengths, and examples as the model sees them."""
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from hashtune.chat.limits import curve, distribution, limits_report, percentiles
 from hashtune.records import IGNORE_INDEX, Dropped, Example
@@ -52,20 +55,21 @@ def tally(
         turns: trained turns asked for (`turns_trained` are those that the examples hold).
         altered: conversations whose contents the template changed (blanks, shortened history).
     """
+    runs, labelled = _trained(every)
     counts = {
         "conversations": conversations,
         "kept": len(kept),
         "turns": turns,
-        "turns_trained": sum(_spans(example) for example in every),
+        "turns_trained": runs,
         "tokens": sum(len(example.input_ids) for example in kept),
         "trained_tokens": sum(example.trained_tokens for example in kept),
         "straddling_rows": sum(example.straddling > 0 for example in kept),
         "altered_conversations": altered,
     }
     sizes, trained = Counter[int](), Counter[int]()
-    for example in every:
+    for example, count in zip(every, labelled, strict=True):
         sizes[len(example.input_ids)] += 1
-        trained[len(example.input_ids)] += example.trained_tokens
+        trained[len(example.input_ids)] += count
     return Tally(Counter(counts), Counter(item.reason for item in dropped), sizes, trained)
 
 
@@ -91,9 +95,19 @@ def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> di
     }
 
 
-def _spans(example: Example) -> int:
-    trained = bytes(map(IGNORE_INDEX.__ne__, example.labels))
-    return (b"\0" + trained).count(b"\0\1")
+def _trained(examples: Sequence[Example]) -> tuple[int, list[int]]:
+    """How many runs of trained tokens there are, and each example's number of trained tokens.
+
+    An unlabelled token before, between and after the examples keeps their runs apart.
+    """
+    flat = array("i", [IGNORE_INDEX])
+    for example in examples:
+        flat.fromlist(example.labels)
+        flat.append(IGNORE_INDEX)
+    trained = np.asarray(flat) != IGNORE_INDEX
+    between = np.cumsum([0, *(len(example.labels) + 1 for example in examples)])
+    counts = np.diff(np.cumsum(trained)[between])
+    return int(np.count_nonzero(trained[1:] & ~trained[:-1])), counts.tolist()
 
 
 def _sample(example: Example, tokenizer: Any) -> dict[str, Any]:

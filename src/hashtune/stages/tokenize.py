@@ -4,7 +4,7 @@ reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_
         over_length}, tokenizer
 writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json and
         reports/plots/lengths.tsv
-cost    bench/tokenize_rows.py measures it. Rows go through in chunks, in as many processes as
+cost    bench/tokenize_vs_trl.py measures it. Rows go through in chunks, in as many processes as
         there are cores or HASHTUNE_PROCESSES says; the outputs do not depend on that number
 """
 
