@@ -16,6 +16,7 @@ from hashtune.chat.mismatch import as_prompted, mismatch_finding
 from hashtune.chat.reasoning import continues, left_open
 from hashtune.chat.sentinels import after_fields, common_prefix, follower
 from hashtune.chat.stops import StopSet
+from hashtune.chat.tails import tail
 from hashtune.chat.template import Template
 from hashtune.errors import Finding, InputError
 from hashtune.records import Message
@@ -165,13 +166,13 @@ def _closed(
     """
     before, message = messages[:turn], messages[turn]
     full = template.render(messages[: turn + 1])
-    tail = after_fields(template, before, message, following=None)
-    if not full.endswith(tail):
-        text = f"the text after the answer depends on the answer, expected {tail!r}"
+    after = tail(template, before, message, full)
+    if not full.endswith(after):
+        text = f"the text after the answer depends on the answer, expected {after!r}"
         raise InputError(Finding("turn-end", text, field=f"messages[{turn}]"))
-    fields_end = len(full) - len(tail)
-    if stop := stops.first(tail):
-        return full, fields_end, tail[: stop[1]], tail[stop[1] :]
+    fields_end = len(full) - len(after)
+    if stop := stops.first(after):
+        return full, fields_end, after[: stop[1]], after[stop[1] :]
     region = _next_header(template, messages, turn)
     if stop := stops.first(region):
         return full, fields_end, region[: stop[1]], ""

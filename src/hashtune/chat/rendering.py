@@ -28,13 +28,13 @@ def renderer(
     environment = compiled.environment
     fixed = {**compiled.globals, "tools": None, "documents": None, **special_tokens}
     fixed |= chat_template_utils._plain_template_data(dict(arguments))
+    reasoning = frozenset(chat_template_utils._REASONING_FIELDS)
 
     def render(messages: list[Message], add_generation_prompt: bool) -> str:
-        aliased = chat_template_utils._alias_reasoning_fields(messages)
-        names = {"messages": aliased, "add_generation_prompt": add_generation_prompt}
-        context = environment.context_class(
-            environment, {**fixed, **names}, compiled.name, compiled.blocks
-        )
+        if not all(map(reasoning.isdisjoint, messages)):
+            messages = chat_template_utils._alias_reasoning_fields(messages)
+        names = {**fixed, "messages": messages, "add_generation_prompt": add_generation_prompt}
+        context = environment.context_class(environment, names, compiled.name, compiled.blocks)
         return "".join(compiled.root_render_func(context))
 
     return render
