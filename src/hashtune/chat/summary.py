@@ -1,6 +1,5 @@
 """What tokenize reports about one split: counts, lengths, and examples as the model sees them."""
 
-from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hashtune.chat.columns import packed
 from hashtune.chat.limits import curve, distribution, limits_report, percentiles
 from hashtune.records import IGNORE_INDEX, Dropped, Example
 
@@ -100,11 +100,8 @@ def _trained(examples: Sequence[Example]) -> tuple[int, list[int]]:
 
     An unlabelled token before, between and after the examples keeps their runs apart.
     """
-    flat = array("i", [IGNORE_INDEX])
-    for example in examples:
-        flat.fromlist(example.labels)
-        flat.append(IGNORE_INDEX)
-    trained = np.asarray(flat) != IGNORE_INDEX
+    apart = [[IGNORE_INDEX], *([*example.labels, IGNORE_INDEX] for example in examples)]
+    trained = np.frombuffer(packed(apart), np.int32) != IGNORE_INDEX
     between = np.cumsum([0, *(len(example.labels) + 1 for example in examples)])
     counts = np.diff(np.cumsum(trained)[between])
     return int(np.count_nonzero(trained[1:] & ~trained[:-1])), counts.tolist()

@@ -23,8 +23,6 @@ from hashtune.writers import sha256_bytes
 
 RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError)
 ANSWER = "zqanswerqz"
-Plain = tuple[str, ...]
-KEPT = 4  # texts, and as many prompts: both derivations of a mask begin with the same ones
 CHECKED = 32  # renders and encodings of each Template that transformers repeats
 
 
@@ -78,6 +76,18 @@ class Template:
         return re.compile("|".join(re.escape(token) for token, _ in self.added_tokens) or "(?!)")
 
     @cached_property
+    def tails(self) -> dict[Any, str]:
+        """What tails.py keeps of this template."""
+        return {}
+
+    @cached_property
+    def pieces(self) -> dict[int, bytes] | None:
+        """The bytes of each token, where the tokenizer is byte-level."""
+        from hashtune.chat.pieces import byte_pieces
+
+        return byte_pieces(self.tokenizer.backend_tokenizer)
+
+    @cached_property
     def _frozen(self) -> str:
         return with_frozen_clock(self.text, self.date)
 
@@ -96,36 +106,15 @@ class Template:
         return Counter()
 
     @cached_property
-    def tails(self) -> dict[Any, str]:
-        """What tails.py keeps of this template."""
-        return {}
-
-    @cached_property
-    def _renders(self) -> dict[bool, dict[Plain, str]]:
-        return {False: {}, True: {}}
-
-    @cached_property
     def _last(self) -> dict[str, Any]:
         return {}
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
-        """The text of a conversation; the last few of plain messages are kept.
+        """The text of a conversation.
 
         Raises:
             InputError: the template refuses it; the finding names the message.
         """
-        key = plain(messages)
-        if key is None:
-            return self._render(messages, add_generation_prompt)
-        known = self._renders[add_generation_prompt]
-        if key not in known:
-            text = self._render(messages, add_generation_prompt)
-            if len(known) == KEPT:
-                del known[next(iter(known))]
-            known[key] = text
-        return known[key]
-
-    def _render(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
         normal = normalise(messages)
         try:
             return self._apply(normal, add_generation_prompt=add_generation_prompt)
@@ -207,14 +196,3 @@ class Template:
             field=f"messages[{culprit}].role",
             fix="change the row, or pin a template that accepts it (tokenizer.chat_template)",
         )
-
-
-def plain(messages: Sequence[Message]) -> Plain | None:
-    """The names and texts of messages of two texts each (role and content), or None for others."""
-    parts: list[Any] = []
-    for message in messages:
-        if len(message) != 2:
-            return None
-        parts += message
-        parts += message.values()
-    return tuple(parts) if {*map(type, parts)} <= {str} else None
