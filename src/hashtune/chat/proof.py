@@ -73,10 +73,11 @@ def _plainly_right(
 
 def _spell(template: Template, ids: list[int], text: str) -> bool:
     """Whether the ids stand for exactly this text."""
-    if template.pieces is None:
+    pieces = template.pieces
+    if pieces is None:
         backend = template.tokenizer.backend_tokenizer
         return bool(backend.decode(ids, skip_special_tokens=False) == text)
-    return b"".join([template.pieces[token] for token in ids]) == text.encode("utf-8")
+    return b"".join(map(pieces.__getitem__, ids)) == text.encode("utf-8")
 
 
 def _faults(

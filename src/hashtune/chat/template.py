@@ -115,7 +115,7 @@ class Template:
         Raises:
             InputError: the template refuses it; the finding names the message.
         """
-        normal = normalise(messages)
+        normal = list(messages) if all(map(_is_plain, messages)) else normalise(messages)
         try:
             return self._apply(normal, add_generation_prompt=add_generation_prompt)
         except RENDER_ERRORS as error:
@@ -196,3 +196,8 @@ class Template:
             field=f"messages[{culprit}].role",
             fix="change the row, or pin a template that accepts it (tokenizer.chat_template)",
         )
+
+
+def _is_plain(message: Message) -> bool:
+    """Whether it is its own normal form: a role and a text, nothing else."""
+    return len(message) == 2 and "role" in message and type(message.get("content")) is str
