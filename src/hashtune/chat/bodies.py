@@ -2,8 +2,10 @@
 
 For assistant message k: p = prompt(messages[:k]), f = render(messages[:k+1]). The body is the text
 of f from the end of p through the first stop at or after the last field printed for the message.
-Four renders or more a turn, each of the conversation so far: quadratic. So conversations of many
-turns are laid out at_once, and this definition is asked about a few of their turns.
+Two renders or more a turn, each of the conversation so far: quadratic. So conversations of many
+turns are laid out at_once, and this definition is asked about a few of their turns. Quadratic stay
+templates that are unstable or rewrite contents, under every policy: `split` and `as_prompted` write
+each turn's whole prompt again, `last` and `error` ask about every turn to list every finding.
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,9 @@ reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_
         over_length}, tokenizer
 writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json and
         reports/plots/lengths.tsv
-cost    bench/tokenize_vs_trl.py measures it. Rows go through in chunks, in as many processes as
-        there are cores or HASHTUNE_PROCESSES says; the outputs do not depend on that number
+cost    bench/tokenize_vs_trl.py and bench/tokenize_memory.py measure it. Rows go through in chunks,
+        in as many processes as there are cores or HASHTUNE_PROCESSES says; the outputs do not
+        depend on that number, the memory not on the number of rows
 """
 
 import os
