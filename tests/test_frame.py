@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from hashtune import frame
-from hashtune.errors import Finding, InputError, Stopped, nearest, render
+from hashtune.errors import Finding, Findings, InputError, Stopped, nearest, render
 
 
 def ending(monkeypatch, run):
@@ -62,6 +62,19 @@ def test_first_twenty_findings_in_full_the_rest_counted():
     assert text.startswith("25 findings:")
     assert "number 19" in text and "number 20" not in text
     assert "and 3 more of [r0]" in text and "and 2 more of [r1]" in text
+
+
+def test_findings_are_kept_up_to_twenty_and_counted_beyond():
+    every = [Finding(f"r{i % 2}", f"number {i}") for i in range(25)]
+    train, both = Findings(), Findings()
+    train.add(every[:23])
+    train.add(every[23:])
+    assert len(train.shown) == 20 and train.more == {"r0": 3, "r1": 2}
+    assert str(train.error()) == render(every)
+    both.add(train.shown, train.more)
+    both.add(every[:1])
+    assert str(both.error()).startswith("26 findings:") and "4 more of [r0]" in str(both.error())
+    assert not Findings()
 
 
 def test_nearest_name():

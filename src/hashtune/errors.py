@@ -5,7 +5,7 @@ Exit codes: 2 bad input, 75 stopped and resumable, 70 a fault of our own (see fr
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 EXIT_INPUT = 2
@@ -46,42 +46,66 @@ class Finding:
 
 
 class InputError(Exception):
-    """Bad input: one or more findings, and how many more by rule; the process ends with exit
-    code 2."""
+    """Bad input: one or more findings; the process ends with exit code 2.
+
+    `more` counts by rule further findings that were not kept (see Findings).
+    """
 
     def __init__(
-        self, findings: Finding | Iterable[Finding], more: Counter[str] | None = None
+        self, findings: Finding | Iterable[Finding], more: Mapping[str, int] | None = None
     ) -> None:
         self.findings: list[Finding] = (
             [findings] if isinstance(findings, Finding) else list(findings)
         )
+        self.more = dict(more or {})
         if not self.findings:
             raise ValueError("InputError needs at least one finding")
-        super().__init__(render(self.findings, more))
+        super().__init__(render(self.findings, self.more))
 
 
 class Stopped(Exception):
     """The work was interrupted in a resumable state; the process ends with exit code 75."""
 
 
-def keep_first(found: Iterable[Finding], kept: list[Finding], more: Counter[str]) -> None:
-    """Add findings to the first KEPT; those beyond are counted by rule."""
+def keep_first(
+    found: Iterable[Finding], kept: list[Finding], more: Counter[str], limit: int = KEPT
+) -> None:
+    """Add findings to the first `limit`; those beyond are counted by rule."""
     for finding in found:
-        if len(kept) < KEPT:
+        if len(kept) < limit:
             kept.append(finding)
         else:
             more[finding.rule] += 1
 
 
-def render(findings: Sequence[Finding], more: Counter[str] | None = None) -> str:
-    """All findings as text: the first 20 in full, the rest counted by rule; `more` counts those
-    that were not kept."""
+class Findings:
+    """Findings of any number in bounded memory: the first 20 in full, the rest counted by rule."""
+
+    def __init__(self) -> None:
+        self.shown: list[Finding] = []
+        self.more: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self.shown)
+
+    def add(self, findings: Iterable[Finding], more: Mapping[str, int] | None = None) -> None:
+        """Take further findings, in their order; `more` were counted before."""
+        keep_first(findings, self.shown, self.more, limit=SHOWN_IN_FULL)
+        self.more.update(more or {})
+
+    def error(self) -> InputError:
+        """The exception that reports them."""
+        return InputError(self.shown, self.more)
+
+
+def render(findings: Sequence[Finding], more: Mapping[str, int] | None = None) -> str:
+    """All findings as text: the first 20 in full, the rest (and `more`) counted by rule."""
     lines = [f"  {finding}" for finding in findings[:SHOWN_IN_FULL]]
-    rest = Counter(finding.rule for finding in findings[SHOWN_IN_FULL:]) + (more or Counter())
+    rest = Counter(finding.rule for finding in findings[SHOWN_IN_FULL:]) + Counter(more)
     lines += [f"  and {count} more of [{rule}]" for rule, count in sorted(rest.items())]
-    total = min(len(findings), SHOWN_IN_FULL) + rest.total()
-    noun = "finding" if total == 1 else "findings"
-    return f"{total} {noun}:\n" + "\n".join(lines)
+    count = min(len(findings), SHOWN_IN_FULL) + rest.total()
+    noun = "finding" if count == 1 else "findings"
+    return f"{count} {noun}:\n" + "\n".join(lines)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hashtune.chat.examples import Tokenized, fit, label_aligned, label_tokens
+from hashtune.chat.examples import Tokenized, fit
+from hashtune.chat.labels import label, label_aligned, label_edges, label_tokens
 from hashtune.errors import Finding, InputError
 from hashtune.records import Dropped, Example
 
@@ -172,6 +173,42 @@ def test_labels_at_once_where_every_span_ends_with_a_token() -> None:
     assert label_aligned([10, 11, 12], offsets, [(3, 4)]) is None
     parts = [(0, 2), (2, 3), (2, 3)]  # two tokens are parts of one character
     assert label_aligned([10, 11, 12], parts, [(2, 3)]) == ([-100, 11, 12], 0)
+
+
+def test_labels_by_the_edges_of_a_span(byte_tokenizer: Callable[..., Any]) -> None:
+    """i t Ġ|ok <|end|>: characters 0, 1, 2 to 5, 5 to 12; the emoji is four tokens."""
+    backend = byte_tokenizer(merges=MERGES).backend_tokenizer
+    encoded = backend.encode("it ok<|end|>", add_special_tokens=False)
+    ids = encoded.ids
+    assert len(ids) == 4
+    assert label_edges(encoded, ids, [(2, 12)]) == ([-100, -100, *ids[2:]], 0)
+    assert label_edges(encoded, ids, [(0, 1), (2, 5)]) == ([ids[0], -100, ids[2], -100], 0)
+    assert label_edges(encoded, ids, [(3, 12)]) is None  # the blank is one token with the word
+    assert label(encoded, ids, [(3, 12)]) == ([-100, -100, -100, ids[3]], 1)
+    assert label_edges(encoded, ids, [(2, 11)]) is None
+    assert label_edges(encoded, ids, [(2, 13)]) is None
+    smile = backend.encode("a🙂b", add_special_tokens=False)
+    assert label_edges(smile, smile.ids, [(1, 2)]) is None
+    assert label(smile, smile.ids, [(1, 2)]) == ([-100, *smile.ids[1:5], -100], 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    text=st.text(st.sampled_from("ok \n<|end>é🙂"), min_size=1, max_size=30),
+    cuts=st.sets(st.integers(0, 40), min_size=2, max_size=8),
+    trim=st.booleans(),
+)
+def test_the_quick_ways_give_what_token_by_token_gives(
+    byte_tokenizer: Callable[..., Any], text: str, cuts: set[int], trim: bool
+) -> None:
+    backend = byte_tokenizer(merges=MERGES, trim=trim).backend_tokenizer
+    text += "<|end|>" + text
+    encoded = backend.encode(text, add_special_tokens=False)
+    places = sorted(min(cut, len(text)) for cut in cuts)
+    spans = [(a, b) for a, b in zip(places[::2], places[1::2], strict=False) if a < b]
+    exact = label_tokens(encoded.ids, encoded.tokens, encoded.offsets, spans)
+    assert label_edges(encoded, encoded.ids, spans) in (None, exact)
+    assert label(encoded, encoded.ids, spans) == exact
 
 
 contents = st.text(

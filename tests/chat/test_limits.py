@@ -1,6 +1,7 @@
 """What a max_seq_len costs: case C33 and a table worked by hand."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hashtune.chat.limits import (
     distribution,
     limits_report,
     loss,
+    percentiles,
     suggestion,
 )
 
@@ -51,6 +53,27 @@ def test_candidates_are_powers_of_two_and_percentiles() -> None:
     assert candidates(of((3, 1), (9, 1))) == [3, 9, 64]
     assert candidates(FIVE) == [64, 65, 128, 256, 300, 512]
     assert candidates(of(*((size, 1) for size in range(1, 101)))) == [50, 64, 90, 99, 100, 128]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], {}),
+        ([7], {"p50": 7, "p90": 7, "p99": 7, "max": 7}),
+        (range(1, 101), {"p50": 50, "p90": 90, "p99": 99, "max": 100}),
+        ([5] * 9 + [8], {"p50": 5, "p90": 5, "p99": 8, "max": 8}),
+    ],
+)
+def test_nearest_rank(sizes: Sequence[int], expected: dict[str, int]) -> None:
+    assert percentiles(of(*((size, 0) for size in sizes))) == expected
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=400))
+def test_percentiles_are_those_of_all_lengths_written_out(sizes: list[int]) -> None:
+    ordered = sorted(sizes)
+    found = percentiles(of(*((size, 0) for size in sizes)))
+    ranks = {f"p{q}": ordered[-(-q * len(ordered) // 100) - 1] for q in (50, 90, 99)}
+    assert found == {**ranks, "max": ordered[-1]}
 
 
 def test_the_table() -> None:

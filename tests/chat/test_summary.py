@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from hashtune.chat.limits import curve, distribution
-from hashtune.chat.summary import lengths, summarise, tally
+from hashtune.chat.summary import summarise, tally
 from hashtune.records import Dropped, Example
 
 
@@ -48,15 +46,3 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
         "length_curve": curve(distribution({6: 1, 20: 1}, {6: 3, 20: 10})),
         "samples": [{"id": "a", "first": ["y", "o", "</s>"], "last": "</s>"}],
     }
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([], {}),
-        ([7], {"p50": 7, "p90": 7, "p99": 7, "max": 7}),
-        (list(range(1, 101)), {"p50": 50, "p90": 90, "p99": 99, "max": 100}),
-    ],
-)
-def test_nearest_rank(values: list[int], expected: dict[str, int]) -> None:
-    assert lengths(values) == expected

@@ -192,6 +192,25 @@ def test_a_render_that_differs_from_that_of_transformers_is_a_fault(
         template.render([USER])
 
 
+def test_nothing_of_a_render_is_left_for_the_next(make_template: Callable[..., Any]) -> None:
+    text = (
+        "{% if messages|length > 1 %}{% set seen = messages[1].content %}{% endif %}"
+        "{% macro said() %}{{ seen is defined }}{{ seen }}{% endmacro %}{{ said() }}"
+    )
+    template = make_template(text)
+    assert template.render([USER, ANSWER]) == "Trueyo"
+    assert template.render([USER]) == "False"
+
+
+def test_own_fields_and_nulls_never_reach_a_template(make_template: Callable[..., Any]) -> None:
+    template = make_template("{% for m in messages %}{{ m|tojson }}{% endfor %}")
+    plain = '{"role": "user", "content": "hi"}'
+    assert template.render([USER]) == plain
+    for extra in ({"train": False}, {"weight": 0}, {"name": None}):
+        assert template.render([{**USER, **extra}]) == plain
+    assert template.render([{"role": "user", "content": None}]) == '{"role": "user", "content": ""}'
+
+
 def test_an_encoding_is_that_of_transformers_without_truncation_or_padding(
     tokenizer: Any, sources: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from hashtune.chat import bodies as bodies_module
 from hashtune.chat import proof as proof_module
-from hashtune.chat.examples import label_aligned, tokenize_conversation
+from hashtune.chat.examples import tokenize_conversation
+from hashtune.chat.labels import label
 from hashtune.chat.proof import prove
 from hashtune.chat.second import Expected
 from hashtune.errors import InputError
@@ -86,7 +87,7 @@ def by_turns(case: Case, example: Example) -> bool:
     (layout,) = bodies_module.layouts(template, messages, stops, turns=turns, **policies)
     encoded = template.encoding(layout.text)
     spans = [(body.start, body.end) for body in layout.bodies]
-    return label_aligned(encoded.ids, encoded.offsets, spans) == (example.labels, 0)
+    return label(encoded, encoded.ids, spans) == (example.labels, 0)
 
 
 def by_marks(case: Case, example: Example) -> bool:

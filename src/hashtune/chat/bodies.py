@@ -2,8 +2,10 @@
 
 For assistant message k: p = prompt(messages[:k]), f = render(messages[:k+1]). The body is the text
 of f from the end of p through the first stop at or after the last field printed for the message.
-Four renders or more a turn, each of the conversation so far: quadratic. So conversations of many
-turns are laid out at_once, and this definition is asked about a few of their turns.
+Two renders or more a turn, each of the conversation so far: quadratic. So conversations of many
+turns are laid out at_once, and this definition is asked about a few of their turns. Quadratic stay
+templates that are unstable or rewrite contents, under every policy: `split` and `as_prompted` write
+each turn's whole prompt again, `last` and `error` ask about every turn to list every finding.
 """
 
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from hashtune.chat.mismatch import as_prompted, mismatch_finding
 from hashtune.chat.reasoning import continues, left_open
 from hashtune.chat.sentinels import after_fields, common_prefix, follower
 from hashtune.chat.stops import StopSet
+from hashtune.chat.tails import tail
 from hashtune.chat.template import Template
 from hashtune.errors import Finding, InputError
 from hashtune.records import Message
@@ -165,16 +168,16 @@ def _closed(
     """
     before, message = messages[:turn], messages[turn]
     full = template.render(messages[: turn + 1])
-    tail = after_fields(template, before, message, following=None)
-    if not full.endswith(tail):
-        text = f"the text after the answer depends on the answer, expected {tail!r}"
+    after = tail(template, before, message, full)
+    if not full.endswith(after):
+        text = f"the text after the answer depends on the answer, expected {after!r}"
         raise InputError(Finding("turn-end", text, field=f"messages[{turn}]"))
-    fields_end = len(full) - len(tail)
-    if stop := stops.first(tail):
-        return full, fields_end, tail[: stop[1]], tail[stop[1] :]
+    fields_end = len(full) - len(after)
+    if stop := stops.first(after):
+        return full, fields_end, after[: stop[1]], after[stop[1] :]
     region = _next_header(template, messages, turn)
     if stop := stops.first(region):
-        return full, fields_end, tail + _beyond(tail, region[: stop[1]], stop[0]), ""
+        return full, fields_end, after + _beyond(after, region[: stop[1]], stop[0]), ""
     if stops.declared:
         return full, fields_end, stops.declared[0], ""
     text = (

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hashtune.chat.columns import token_column
 from hashtune.chat.examples import Tokenized
 from hashtune.chat.summary import SAMPLES, Tally, tally
 from hashtune.errors import Finding, InputError
@@ -66,9 +67,10 @@ def tokenize_rows(
 def _table(examples: Sequence[Example]) -> "pa.Table":
     import pyarrow as pa
 
-    schema = example_schema()
     columns = [
-        pa.array([getattr(example, field.name) for example in examples], type=field.type)
-        for field in schema
+        token_column([getattr(example, field.name) for example in examples])
+        if pa.types.is_list(field.type)
+        else pa.array([getattr(example, field.name) for example in examples], type=field.type)
+        for field in example_schema()
     ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return pa.Table.from_arrays(columns, schema=example_schema())

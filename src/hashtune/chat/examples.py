@@ -1,15 +1,14 @@
 """From conversations to examples: ids of the whole render, labels inside the bodies only."""
 
 import dataclasses
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from operator import le
 from typing import Literal
 
 from hashtune.chat.accepted import system_faults
 from hashtune.chat.bodies import Layout, Mismatch, Unstable, layouts
 from hashtune.chat.contents import check_contents
 from hashtune.chat.control import control_tokens, escape, escape_faults
+from hashtune.chat.labels import label
 from hashtune.chat.messages import OWN_FIELDS, check_messages, trained_turns
 from hashtune.chat.proof import prove
 from hashtune.chat.stops import StopSet
@@ -18,9 +17,7 @@ from hashtune.errors import Finding, InputError
 from hashtune.parts import with_text
 from hashtune.records import IGNORE_INDEX, Conversation, Dropped, Example, Message
 
-Span = tuple[int, int]
 NOT_SPLIT = "; split cuts plain text only, a conversation is not split by turn in this version"
-BLANKS = ("Ġ", "Ċ", "ĉ", "č", "▁", " ")  # how vocabularies spell a leading blank
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,58 +112,6 @@ def fit(
     return kept, dropped
 
 
-def label_tokens(
-    ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[Span], spans: Sequence[Span]
-) -> tuple[list[int], int]:
-    """Labels (the id where all characters of the token lie in a span, else -100) and straddlers.
-
-    A piece that begins with a blank may have an offset without it (a tokenizer that trims
-    offsets): then the characters since the last token belong to it.
-    """
-    labels = [IGNORE_INDEX] * len(ids)
-    straddling, reached, current = 0, 0, 0
-    for index, (start, end) in enumerate(offsets):
-        begin = min(start, reached) if pieces[index].startswith(BLANKS) else start
-        reached = max(reached, end)
-        while current < len(spans) and spans[current][1] <= begin:
-            current += 1
-        if current == len(spans):
-            break
-        first, last = spans[current]
-        if first <= begin and end <= last:
-            labels[index] = ids[index]
-        elif begin < first < end:
-            straddling += 1
-    return labels, straddling
-
-
-def label_aligned(
-    ids: Sequence[int], offsets: Sequence[Span], spans: Sequence[Span]
-) -> tuple[list[int], int] | None:
-    """What label_tokens gives, at once, where offsets leave no gap and spans end at tokens' ends.
-
-    None where they do not.
-    """
-    starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
-    if starts[1:] != ends[:-1] and not _without_gaps(starts, ends):
-        return None
-    labels = [IGNORE_INDEX] * len(ids)
-    for start, end in spans:
-        first, stop = bisect_left(starts, start), bisect_left(starts, end)
-        if first >= stop or starts[first] != start or ends[stop - 1] != end:
-            return None
-        if first and ends[first - 1] > start:
-            return None
-        labels[first:stop] = ids[first:stop]
-    return labels, 0
-
-
-def _without_gaps(starts: Sequence[int], ends: Sequence[int]) -> bool:
-    """Ascending, and no character between two tokens; several may be parts of one character."""
-    ascending = all(map(le, starts, starts[1:])) and all(map(le, ends, ends[1:]))
-    return ascending and all(map(le, starts[1:], ends))
-
-
 def _sound_messages(conversation: Conversation, template: Template) -> tuple[list[Message], int]:
     """The messages with contents as texts, and how many of them are escaped."""
     messages = conversation.messages
@@ -205,8 +150,7 @@ def _example(conversation: Conversation, template: Template, layout: Layout, par
     encoded = template.encoding(layout.text)
     ids: list[int] = encoded.ids
     spans = [(body.start, body.end) for body in layout.bodies]
-    aligned = label_aligned(ids, encoded.offsets, spans)
-    labels, straddling = aligned or label_tokens(ids, encoded.tokens, encoded.offsets, spans)
+    labels, straddling = label(encoded, ids, spans)
     name = conversation.id if parts == 1 else f"{conversation.id}.{layout.bodies[0].turn}"
     return Example(name, conversation.id, conversation.source, ids, labels, straddling)
 

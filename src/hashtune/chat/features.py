@@ -1,6 +1,7 @@
 """What a template can tell apart in a conversation: roles, fields, and the texts it looks for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS
 from hashtune.chat.reasoning import PAIRS
@@ -14,9 +15,19 @@ FIELDS = ("content", "tool_calls", "name", "tool_call_id", *REASONING_FIELDS)
 
 def turn_keys(template: Template, messages: Sequence[Message], turns: Sequence[int]) -> list[Key]:
     """The features around each turn: of its own message, of the one before and of the one after."""
-    searched = sorted({*template.searched_texts, *(tag for pair in PAIRS for tag in pair)})
-    features = [_feature(message, searched) for message in messages]
+    features = features_of(template, messages)
     return [tuple(features[max(0, turn - 1) : turn + 2]) for turn in turns]
+
+
+def features_of(template: Template, messages: Iterable[Message]) -> list[Feature]:
+    """The features of each message."""
+    searched = _searched(template.searched_texts)
+    return [_feature(message, searched) for message in messages]
+
+
+@lru_cache(maxsize=8)
+def _searched(texts: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted({*texts, *(tag for pair in PAIRS for tag in pair)}))
 
 
 def _feature(message: Message, searched: Sequence[str]) -> Feature:

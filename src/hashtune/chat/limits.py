@@ -10,7 +10,7 @@ SMALLEST = 64
 MULTIPLE = 64  # suggested limits are multiples of this many tokens
 ACCEPTED_LOSS = 0.01  # of the trained tokens
 CURVE_POINTS = 64
-QUANTILES = (50, 90, 99, 100)
+QUANTILES = (50, 90, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,22 @@ def loss(found: Distribution, limit: int) -> dict[str, int]:
 
 def candidates(found: Distribution) -> list[int]:
     """Powers of two from 64 to the first that loses nothing, and the nearest-rank percentiles 50,
-    90, 99 and 100, ascending."""
+    90 and 99 and the largest length, ascending."""
     if not found.lengths:
         return []
     powers = [SMALLEST]
     while powers[-1] < found.lengths[-1]:
         powers.append(powers[-1] * 2)
-    ranks = [-(-q * found.examples[-1] // 100) for q in QUANTILES]
-    return sorted({*powers, *(found.lengths[bisect_left(found.examples, r) - 1] for r in ranks)})
+    return sorted({*powers, *percentiles(found).values()})
+
+
+def percentiles(found: Distribution) -> dict[str, int]:
+    """Nearest-rank percentiles and the largest length, in tokens; empty for no examples."""
+    if not found.lengths:
+        return {}
+    ranks = {f"p{q}": -(-q * found.examples[-1] // 100) for q in QUANTILES}
+    values = {name: found.lengths[bisect_left(found.examples, r) - 1] for name, r in ranks.items()}
+    return {**values, "max": found.lengths[-1]}
 
 
 def suggestion(found: Distribution) -> dict[str, int]:

@@ -70,10 +70,19 @@ def _plainly_right(
         run = ids[first : last + 1]
         if encoded.token_to_chars(last)[1] != end or not _ends_in_stop(run, stops):
             return False
-        if template.tokenizer.backend_tokenizer.decode(run, skip_special_tokens=False) != text:
+        if not _spell(template, run, text):
             return False
         labels[first : last + 1] = run
     return bool(labels == example.labels and encoded.ids == ids)
+
+
+def _spell(template: Template, ids: list[int], text: str) -> bool:
+    """Whether the ids stand for exactly this text."""
+    pieces = template.pieces
+    if pieces is None:
+        backend = template.tokenizer.backend_tokenizer
+        return bool(backend.decode(ids, skip_special_tokens=False) == text)
+    return b"".join(map(pieces.__getitem__, ids)) == text.encode("utf-8")
 
 
 def _faults(

@@ -28,13 +28,14 @@ def renderer(
     environment = compiled.environment
     fixed = {**compiled.globals, "tools": None, "documents": None, **special_tokens}
     fixed |= chat_template_utils._plain_template_data(dict(arguments))
+    context = environment.context_class(environment, {}, compiled.name, compiled.blocks)
+    reasoning = frozenset(chat_template_utils._REASONING_FIELDS)
 
     def render(messages: list[Message], add_generation_prompt: bool) -> str:
-        aliased = chat_template_utils._alias_reasoning_fields(messages)
-        names = {"messages": aliased, "add_generation_prompt": add_generation_prompt}
-        context = environment.context_class(
-            environment, {**fixed, **names}, compiled.name, compiled.blocks
-        )
+        if not all(map(reasoning.isdisjoint, messages)):
+            messages = chat_template_utils._alias_reasoning_fields(messages)
+        names = {**fixed, "messages": messages, "add_generation_prompt": add_generation_prompt}
+        context.parent, context.vars, context.exported_vars = names, {}, set()
         return "".join(compiled.root_render_func(context))
 
     return render

@@ -5,7 +5,7 @@ helper with bodies.py and at_once.py, so that a fault there disagrees with it.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,10 +169,12 @@ class _Marks:
     """Marks written before and after contents and after tool names; absent from the messages."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
+        texts = [text for message in messages for text in _texts(message)]
         self.stem = "zqm"
         self.written: dict[int, int] = {}
-        while self.stem in repr(messages):
+        while any(self.stem in text for text in texts):
             self.stem += "q"
+        self._pattern = re.compile(f"{self.stem}([0-9]+)z")
 
     def mark(self, index: int, message: Message) -> Message:
         """The message with marks inside the blanks of its content and behind its tool names."""
@@ -189,7 +191,7 @@ class _Marks:
 
     def remove(self, text: str) -> str:
         """The text without marks."""
-        return self._pattern().sub("", text)
+        return self._pattern.sub("", text)
 
     def places(self, text: str) -> Places:
         """Where the first and the last mark of each message stand, in the text without marks.
@@ -199,15 +201,12 @@ class _Marks:
         """
         found: dict[int, list[int]] = {}
         removed = 0
-        for match in self._pattern().finditer(text):
+        for match in self._pattern.finditer(text):
             found.setdefault(int(match[1]), []).append(match.start() - removed)
             removed += len(match[0])
         return {
             index: (places[0], places[: self.written[index]][-1]) for index, places in found.items()
         }
-
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile(f"{self.stem}([0-9]+)z")
 
     def _token(self, index: int) -> str:
         return f"{self.stem}{index}z"
@@ -217,3 +216,10 @@ class _Marks:
         function = call["function"] if nested else call
         marked = {**function, "name": function["name"] + self._token(index)}
         return {**call, "function": marked} if nested else marked
+
+
+def _texts(message: Message) -> Iterator[str]:
+    """Every text of a message, names of fields included; nested values as Python writes them."""
+    for name, value in message.items():
+        yield name
+        yield value if type(value) is str else repr(value)

@@ -1,11 +1,14 @@
 """What tokenize reports about one split: counts, lengths, and examples as the model sees them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hashtune.chat.limits import curve, distribution, limits_report
+import numpy as np
+
+from hashtune.chat.columns import packed
+from hashtune.chat.limits import curve, distribution, limits_report, percentiles
 from hashtune.records import IGNORE_INDEX, Dropped, Example
 
 SAMPLES = 3
@@ -54,11 +57,12 @@ def tally(
         altered: conversations whose contents the template changed (blanks, shortened history).
         escaped: conversations with control tokens in contents that became plain text.
     """
+    runs, labelled = _trained(every)
     counts = {
         "conversations": conversations,
         "kept": len(kept),
         "turns": turns,
-        "turns_trained": sum(_spans(example) for example in every),
+        "turns_trained": runs,
         "tokens": sum(len(example.input_ids) for example in kept),
         "trained_tokens": sum(example.trained_tokens for example in kept),
         "straddling_rows": sum(example.straddling > 0 for example in kept),
@@ -66,9 +70,9 @@ def tally(
         "escaped_conversations": escaped,
     }
     sizes, trained = Counter[int](), Counter[int]()
-    for example in every:
+    for example, count in zip(every, labelled, strict=True):
         sizes[len(example.input_ids)] += 1
-        trained[len(example.input_ids)] += example.trained_tokens
+        trained[len(example.input_ids)] += count
     return Tally(Counter(counts), Counter(item.reason for item in dropped), sizes, trained)
 
 
@@ -87,25 +91,23 @@ def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> di
         "dropped": dict(sorted(total.dropped.items())),
         "tokens_lost": all_tokens - tokens,
         "trained_share": round(trained / tokens, 6) if tokens else 0.0,
-        "lengths": lengths(total.lengths.elements()),
+        "lengths": percentiles(found),
         **limits_report(found),
         "length_curve": curve(found),
         "samples": [_sample(example, tokenizer) for example in samples],
     }
 
 
-def lengths(values: Iterable[int]) -> dict[str, int]:
-    """Nearest-rank percentiles and the largest length, in tokens; empty for no values."""
-    ordered = sorted(values)
-    if not ordered:
-        return {}
-    ranks = {f"p{q}": ordered[-(-q * len(ordered) // 100) - 1] for q in (50, 90, 99)}
-    return {**ranks, "max": ordered[-1]}
+def _trained(examples: Sequence[Example]) -> tuple[int, list[int]]:
+    """How many runs of trained tokens there are, and each example's number of trained tokens.
 
-
-def _spans(example: Example) -> int:
-    trained = bytes(map(IGNORE_INDEX.__ne__, example.labels))
-    return (b"\0" + trained).count(b"\0\1")
+    An unlabelled token before, between and after the examples keeps their runs apart.
+    """
+    apart = [[IGNORE_INDEX], *([*example.labels, IGNORE_INDEX] for example in examples)]
+    trained = np.frombuffer(packed(apart), np.int32) != IGNORE_INDEX
+    between = np.cumsum([0, *(len(example.labels) + 1 for example in examples)])
+    counts = np.diff(np.cumsum(trained)[between])
+    return int(np.count_nonzero(trained[1:] & ~trained[:-1])), counts.tolist()
 
 
 def _sample(example: Example, tokenizer: Any) -> dict[str, Any]:

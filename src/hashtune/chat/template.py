@@ -83,6 +83,18 @@ class Template:
         return re.compile("|".join(re.escape(token) for token, _ in self.added_tokens) or "(?!)")
 
     @cached_property
+    def tails(self) -> dict[Any, str]:
+        """What tails.py keeps of this template."""
+        return {}
+
+    @cached_property
+    def pieces(self) -> dict[int, bytes] | None:
+        """The bytes of each token, where the tokenizer is byte-level."""
+        from hashtune.chat.pieces import byte_pieces
+
+        return byte_pieces(self.tokenizer.backend_tokenizer)
+
+    @cached_property
     def _frozen(self) -> str:
         return with_frozen_clock(self.text, self.date)
 
@@ -120,7 +132,7 @@ class Template:
         Raises:
             InputError: the template refuses it; the finding names the message.
         """
-        normal = normalise(messages)
+        normal = list(messages) if all(map(_is_plain, messages)) else normalise(messages)
         if self.merge_system:
             normal = merge_system(normal)
         if self._list_roles:
@@ -222,3 +234,8 @@ class Template:
             field=f"messages[{culprit + shift}].role",
             fix=f"change the row{merge}, or pin another template (tokenizer.chat_template)",
         )
+
+
+def _is_plain(message: Message) -> bool:
+    """Whether it is its own normal form: a role and a text, nothing else."""
+    return len(message) == 2 and "role" in message and type(message.get("content")) is str

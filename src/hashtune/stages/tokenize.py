@@ -6,15 +6,15 @@ reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_
         over_length}, tokenizer
 writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json and
         reports/plots/lengths.tsv
-cost    bench/tokenize_rows.py measures it. Rows go through in chunks, in as many processes as
-        there are cores or HASHTUNE_PROCESSES says; the outputs do not depend on that number
+cost    bench/tokenize_vs_trl.py and bench/tokenize_memory.py measure it. Rows go through in chunks,
+        in as many processes as there are cores or HASHTUNE_PROCESSES says; the outputs do not
+        depend on that number, the memory not on the number of rows
 """
 
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from hashtune.chat.pinned import load_template
 from hashtune.chat.stops import StopSet, stop_sequences
 from hashtune.chat.summary import SAMPLES, summarise, tally
 from hashtune.chat.texts import by_kind, tokenize_text
-from hashtune.errors import Finding, InputError
+from hashtune.errors import Finding, Findings, InputError
 from hashtune.records import Dropped, Example, example_schema
 from hashtune.store.loader import generation_eos_ids, load_tokenizer
 from hashtune.store.manifest import read_manifest
@@ -66,18 +66,15 @@ def run() -> None:
     limit = partial(fit, max_seq_len=spec.data.max_seq_len, over_length=spec.data.over_length)
     chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
     reports: dict[str, dict[str, Any]] = {}
-    ledger: list[dict[str, Any]] = []
-    findings: list[Finding] = []
+    found = Findings()
     with writers.staged_directory(OUT) as folder:
         for name in SPLITS:
             try:
-                dropped, reports[name] = _split(name, folder, chunk, template.tokenizer)
-                ledger += [{"split": name, **asdict(line)} for line in dropped]
+                reports[name] = _split(name, folder, chunk, template.tokenizer)
             except InputError as error:
-                findings += error.findings
-        if findings:
-            raise InputError(findings)
-        writers.write_jsonl(folder / "ledger.jsonl", ledger)
+                found.add(error.findings, error.more)
+        if found:
+            raise found.error()
     curves = {name: report.pop("length_curve") for name, report in reports.items()}
     writers.write_text(Path("reports/plots/lengths.tsv"), curves["train"])
     several = in_several_ids(template, stops)
@@ -96,8 +93,14 @@ def run() -> None:
 
 def _split(
     name: str, folder: Path, chunk: Callable[[Rows], Chunk], tokenizer: Any
-) -> tuple[list[Dropped], dict[str, Any]]:
-    """Tokenize one split; InputError lists the findings of all its conversations."""
+) -> dict[str, Any]:
+    """Tokenize one split: its examples, its ledger lines and its report.
+
+    What is held does not grow with the rows: counts, a few samples and findings, chunks in flight.
+
+    Raises:
+        InputError: the findings of all its conversations.
+    """
     source = PREPARED / f"{name}.parquet"
     count = -(-writers.parquet_rows(source) // CHUNK_ROWS)
     found = processes.in_order(
@@ -108,28 +111,33 @@ def _split(
     )
     total = tally([], [], every=[], conversations=0, turns=0, altered=0, escaped=0)
     samples: list[Example] = []
-    dropped: list[Dropped] = []
-    refused: list[Finding] = []
-    too_long: list[Finding] = []
+    refused, too_long = Findings(), Findings()
 
     def kept() -> Iterator["pa.Table"]:
         for part in frame.progress(found, total=count, label=name):
             total.add(part.counts)
             samples.extend(part.samples[: SAMPLES - len(samples)])
-            dropped.extend(part.dropped)
-            refused.extend(part.findings)
-            too_long.extend(part.too_long)
+            refused.add(part.findings)
+            too_long.add(part.too_long)
+            ledger.writelines(_line(name, line) for line in part.dropped)
             if not refused:
                 yield part.table
 
-    writers.stream_parquet(folder / f"{name}.parquet", kept(), example_schema())
+    with (folder / "ledger.jsonl").open("a", encoding="utf-8", newline="\n") as ledger:
+        writers.stream_parquet(folder / f"{name}.parquet", kept(), example_schema())
     if refused or too_long:
-        raise InputError(refused or too_long)
+        raise (refused or too_long).error()
     report = summarise(total, samples, tokenizer=tokenizer)
     if not report["kept"] and (report["rows_in"] or name == "train"):
-        said = f"no example of {name} is left: {report['rows_in']} in, {len(dropped)} over-long"
+        lost = total.dropped.total()
+        said = f"no example of {name} is left: {report['rows_in']} in, {lost} over-long"
         raise InputError(Finding("nothing-left", said, fix="raise data.max_seq_len"))
-    return dropped, report
+    return report
+
+
+def _line(split: str, dropped: Dropped) -> str:
+    fields = {name: getattr(dropped, name) for name in Dropped.__slots__}
+    return writers.canonical_json({"split": split, **fields}, indent=None)
 
 
 def _workers() -> int:

@@ -1,0 +1,30 @@
+"""The template's text after an answer, found once for conversations that it cannot tell apart.
+
+Two renders a turn less. A tail is used again only where the answer's own render ends with it, and
+every body that it leads to is derived a second time without it (second.py).
+"""
+
+from collections.abc import Sequence
+
+from hashtune.chat.features import features_of
+from hashtune.chat.sentinels import after_fields
+from hashtune.chat.template import Template
+from hashtune.records import Message
+
+KEPT = 256  # kinds of conversations
+
+
+def tail(template: Template, before: Sequence[Message], message: Message, full: str) -> str:
+    """What after_fields gives for the message, which `full` renders last.
+
+    Raises:
+        InputError: the template prints no field of the message.
+    """
+    known = template.tails
+    key = tuple(features_of(template, [*before, message]))
+    if key not in known or not full.endswith(known[key]):
+        found = after_fields(template, before, message, following=None)
+        if len(known) == KEPT:
+            known.clear()
+        known[key] = found
+    return known[key]
