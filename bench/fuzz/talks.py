@@ -132,6 +132,12 @@ def _texts(random: Random, u: str, a: str) -> list[Talk]:
     return [
         ("control-user", "base", _refused("control-token"), [_user(u + token), _answer(a)]),
         ("control-answer", "agent", _refused("control-token"), [_user(u), _answer(token + a)]),
+        (
+            "control-name",
+            "agent",
+            _refused("control-token"),
+            [_user(u, name=f"x{token}"), _answer(a)],
+        ),
         ("name", "agent", _trained(a), [_user(u, name="Ann"), _answer(a)]),
         ("edges", "base", _trained(blank + a + blank), edges),
         ("edges-trimmed", "strict", _trained(a), edges),
