@@ -42,6 +42,8 @@ def test_a_failed_folder_leaves_the_old_one(tmp_path):
 def test_json_lines_keep_line_separators_inside_texts(tmp_path):
     rows = [{"text": "a\u2028b\u0085c\r"}, {"text": ""}]
     writers.write_jsonl(tmp_path / "x.jsonl", rows)
+    writers.stream_jsonl(tmp_path / "streamed", iter(rows))
+    assert (tmp_path / "streamed").read_bytes() == (tmp_path / "x.jsonl").read_bytes()
     assert writers.read_jsonl(tmp_path / "x.jsonl") == rows
 
 

@@ -112,7 +112,9 @@ def test_c36_the_ids_do_not_depend_on_the_locale(tmp_path):
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085"])
 @pytest.mark.parametrize("file_format", ["jsonl", "json", "csv", "tsv"])
-def test_c37_line_separators_of_unicode_stay_inside_their_text(read, tmp_path, mark, file_format):
+def test_c37_line_separators_of_unicode_stay_inside_their_text(
+    read, table_of, tmp_path, mark, file_format
+):
     text = f"a{mark}b"
     row = json.dumps({"instruction": text, "output": "x"}, ensure_ascii=False)
     tab = "," if file_format == "csv" else "\t"
@@ -123,10 +125,10 @@ def test_c37_line_separators_of_unicode_stay_inside_their_text(read, tmp_path, m
     assert (loaded.rows, texts(loaded), loaded.findings) == (1, [(text, "x")], [])
     assert [len(user) for user, _ in texts(loaded)] == [3]
     # dedup, split and both writers give it back
-    kept, _ = deduplicate(loaded.conversations)
-    parts = split(kept, eval_fraction=0.0, test_fraction=0.0)
+    table = table_of(loaded.conversations)
+    parts = split(table, deduplicate(table, table.kept()), eval_fraction=0.0, test_fraction=0.0)
     written = tmp_path / "train.parquet"
-    rows = [as_row(conversation) for conversation in parts.train]
+    rows = [table.written(row) for row in parts.train]
     writers.write_parquet(written, rows, conversation_schema())
     [back] = writers.read_parquet(written)
     assert json.loads(back["messages"])[0]["content"] == text

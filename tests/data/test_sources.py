@@ -15,7 +15,7 @@ from hashtune.data.sources import (
     resolve,
     unique_names,
 )
-from hashtune.errors import Finding
+from hashtune.errors import KEPT, Finding, InputError
 
 STOP = Policy("error", 0.0)
 
@@ -133,6 +133,34 @@ def test_load_counts_rows_and_keeps_file_faults_under_any_policy(tmp_path):
     path.write_bytes(path.read_bytes() + b"{'a': 1}\n")
     damaged = load(declare(path, tmp_path, schema="instruction"), tmp_path, Policy("drop", 1.0))
     assert [(f.rule, f.line) for f in damaged.findings] == [("json", 3)]
+
+
+def test_findings_of_a_damaged_file_beyond_the_first_are_counted(tmp_path):
+    path = tmp_path / "d.jsonl"
+    path.write_text("{x}\n" * (KEPT + 7))
+    loaded = load(declare(path, tmp_path), tmp_path, STOP)
+    assert [finding.line for finding in loaded.findings] == list(range(1, KEPT + 1))
+    assert loaded.more == {"json": 7}
+    text = str(InputError(loaded.findings, loaded.more))
+    assert text.splitlines()[0] == f"{KEPT + 7} findings:"
+    assert text.splitlines()[-1] == f"  and {KEPT + 7 - 20} more of [json]"
+
+
+def test_rows_go_to_the_sink_one_by_one(tmp_path):
+    rows = [{"messages": [{"role": "assistant", "content": text}]} for text in ("a", " ", "b")]
+    path = write(tmp_path, *rows)
+    told = []
+
+    class Sink:
+        def keep(self, row):
+            told.append(row.line)
+
+        def drop(self, row):
+            told.append(row.reason)
+
+    loaded = load(declare(path, tmp_path), tmp_path, Policy("drop", 0.5), Sink())
+    assert told == [1, "blank", 3]
+    assert (loaded.rows, loaded.conversations, loaded.dropped) == (3, [], [])
 
 
 def test_questions_of_a_suite(tmp_path):

@@ -2,7 +2,8 @@
 
 Only user texts are compared: an item leaks when one of its texts equals a train text (normalised)
 or shares a run of n words with one. Cost: linear in the words of both sides; the held-out side is
-indexed, train streams past it once, whatever the number of held-out sets.
+indexed, train streams past it once, whatever the number of held-out sets. Memory: of the held-out
+side alone, every text and every run of n words of it.
 """
 
 import re

@@ -1,9 +1,11 @@
 """The third kind of leak: a held-out text that is nearly a train text, though no long run of words
-is the same (a word changed here and there)."""
+is the same (a word changed here and there). Train is read twice; in memory is what
+near_duplicates.meeting_points holds of it."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, islice
 from typing import NamedTuple
 
 from hashtune.data.leakage import Item, Leak, LeakReport
@@ -51,26 +53,29 @@ def _nearest(
     train: Sequence[Item], texts: Sequence[_Text], threshold: float, n: int
 ) -> dict[tuple[str, int], tuple[int, float]]:
     """Held-out item -> the first train row that is alike to one of its texts, and how much."""
-    rows = [(number, text) for number, item in enumerate(train) for text in item.texts]
-    everything = [of.text for of in texts] + [text for _, text in rows]
+    sets = (shingles(text, n) for text in chain((of.text for of in texts), _texts(train)))
+    points = iter(meeting_points(sets, threshold))
+    held: dict[int, list[int]] = defaultdict(list)
+    for place, of_held in enumerate(islice(points, len(texts))):
+        for point in of_held:
+            held[point].append(place)
 
     @lru_cache(maxsize=REMEMBERED)
-    def of(number: int) -> Shingles:
-        return shingles(everything[number], n)
+    def held_shingles(place: int) -> Shingles:
+        return shingles(texts[place].text, n)
 
-    held: dict[int, list[int]] = defaultdict(list)
     found: dict[tuple[str, int], tuple[int, float]] = {}
-    sets = (shingles(text, n) for text in everything)
-    for place, points in enumerate(meeting_points(sets, threshold)):
-        if place < len(texts):
-            for point in points:
-                held[point].append(place)
-            continue
-        for other in sorted({other for point in points for other in held.get(point, ())}):
+    numbered = ((number, text) for number, item in enumerate(train) for text in item.texts)
+    for (row, text), of_row in zip(numbered, points, strict=True):
+        for other in sorted({other for point in of_row for other in held.get(point, ())}):
             owner = texts[other][:2]
             if owner in found:
                 continue
-            similarity = jaccard(of(place), of(other))
+            similarity = jaccard(shingles(text, n), held_shingles(other))
             if similarity >= threshold:
-                found[owner] = (rows[place - len(texts)][0], similarity)
+                found[owner] = (row, similarity)
     return found
+
+
+def _texts(items: Iterable[Item]) -> Iterator[str]:
+    return (text for item in items for text in item.texts)
