@@ -1,5 +1,6 @@
 """Every conf/ file that decides how training goes: composes, loads, trains three steps, twice."""
 
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def checkout(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def composed(choice: str) -> tuple[Spec, str]:
-    text = compose(ROOT, [*TOY, *ALONGSIDE.get(choice, []), choice])
+    with chdir(ROOT):  # where conf/ is stamped
+        text = compose(ROOT, [*TOY, *ALONGSIDE.get(choice, []), choice])
     return validate(parse(text)), text
 
 
