@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hashtune.training.adapter import CONFIG, WEIGHTS, check_adapter, compare, write_adapter
@@ -49,6 +49,22 @@ def test_config_names_the_base_and_no_path(
     assert str(tmp_path) not in text
     assert str(base_folder) not in text
     assert '"/' not in text
+
+
+@pytest.mark.parametrize(
+    ("variant", "use_rslora", "use_dora"),
+    [("lora", False, False), ("rslora", True, False), ("dora", False, True)],
+)
+def test_config_says_which_variant(
+    variant: str, use_rslora: bool, use_dora: bool, make_trainee: MakeTrainee, tmp_path: Path
+) -> None:
+    folder = write(make_trainee(variant=variant), tmp_path / "a")
+    config = json.loads((folder / CONFIG).read_text())
+    assert (config["use_rslora"], config["use_dora"]) == (use_rslora, use_dora)
+    names = load_file(folder / WEIGHTS)
+    magnitude = "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector"
+    assert (magnitude in names) == use_dora
+    assert len(names) == (12 if use_dora else 8)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")

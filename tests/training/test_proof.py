@@ -20,9 +20,9 @@ B0 = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
 MakeTrainee = Callable[..., Trainee]
 
 
-@pytest.fixture
-def trained(make_trainee: MakeTrainee) -> Trainee:
-    trainee = make_trainee(dropout=0.2)
+@pytest.fixture(params=["lora"])
+def trained(make_trainee: MakeTrainee, request: pytest.FixtureRequest) -> Trainee:
+    trainee = make_trainee(dropout=0.2, variant=request.param)
     with torch.no_grad():
         for parameter in trainee.parameters.values():
             parameter.add_(0.05)
@@ -43,6 +43,7 @@ def change(folder: Path, edit: Callable[[dict[str, Tensor]], dict[str, Tensor]])
     save_file(edit(load_file(folder / WEIGHTS)), folder / WEIGHTS)
 
 
+@pytest.mark.parametrize("trained", ["lora", "rslora", "dora"], indirect=True)
 def test_a_sound_adapter_passes_and_leaves_the_model_as_it_was(
     trained: Trainee, row: Row, tmp_path: Path
 ) -> None:

@@ -21,7 +21,14 @@ from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
 
 SECTIONS: dict[str, Any] = {
-    "method": {"type": "lora", "r": 2, "alpha": 4.0, "dropout": 0.1, "targets": ["q_proj"]},
+    "method": {
+        "type": "lora",
+        "variant": "lora",
+        "r": 2,
+        "alpha": 4.0,
+        "dropout": 0.1,
+        "targets": ["q_proj"],
+    },
     "quantization": {"type": "none", "double_quant": False},
     "optim": {
         "name": "adamw",

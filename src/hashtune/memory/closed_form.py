@@ -1,7 +1,7 @@
 """Level 1 of the memory plan: one formula per bucket, in bytes (GB is 1e9 bytes), no torch.
 
     weights        the frozen base as stored          dequantisation  one layer, unpacked for use
-    adapter        LoRA weights, fp32                 logits_loss     one chunk of logits
+    adapter        its weights, fp32                  logits_loss     one chunk of logits
     gradients      of the adapter                     activations     see activations.py
     master         0: the adapter itself is fp32      overhead        context, fragmentation
     optimizer      its moments, see optimizer_state.py
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hashtune.memory.optimizer_state import optimizer_bytes
-from hashtune.memory.shapes import Shape, lora_matrices, lora_parameters
-from hashtune.spec.schema import OptimizerName
+from hashtune.memory.shapes import Shape, lora_matrices, lora_parameters, magnitude_vectors
+from hashtune.spec.schema import OptimizerName, Variant
 
 FP32 = 4
 BYTES = {"fp32": FP32, "bf16": 2}
@@ -44,6 +44,7 @@ class Workload:
     double_quant: bool
     precision: Literal["fp32", "bf16"]
     optimizer: OptimizerName
+    variant: Variant
     r: int
     targets: str | tuple[str, ...]
     dropout: bool
@@ -73,7 +74,13 @@ class Workload:
     @property
     def adapter_parameters(self) -> int:
         """Trainable parameters."""
-        return lora_parameters(self.shape, self.r, self.targets)
+        magnitudes = sum(length * count for length, count in self.magnitudes)
+        return lora_parameters(self.shape, self.r, self.targets) + magnitudes
+
+    @property
+    def magnitudes(self) -> list[tuple[int, int]]:
+        """DoRA's vectors as (length, how many)."""
+        return magnitude_vectors(self.shape, self.targets) if self.variant == "dora" else []
 
 
 def weight_bytes(work: Workload) -> int:
@@ -127,7 +134,7 @@ def static_bytes(work: Workload) -> Buckets:
         "adapter": adapter * FP32,
         "gradients": adapter * FP32,
         "master": 0,
-        "optimizer": optimizer_bytes(work.optimizer, matrices),
+        "optimizer": optimizer_bytes(work.optimizer, matrices, work.magnitudes),
     }
 
 

@@ -125,6 +125,8 @@ def build_trainee(base: Any, method: Method, *, precision: str, seed: int) -> Tr
         r=method.r,
         lora_alpha=method.alpha,
         lora_dropout=method.dropout,
+        use_rslora=method.variant == "rslora",
+        use_dora=method.variant == "dora",
         target_modules=targets,
         task_type="CAUSAL_LM",
     )
