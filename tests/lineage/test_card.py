@@ -20,7 +20,7 @@ def entry(verdict="pass"):
         spec={
             "name": "default",
             "spec": {
-                "method": {"type": "lora", "r": 8, "alpha": 16.0},
+                "method": {"type": "lora", "variant": "lora", "r": 8, "alpha": 16.0},
                 "evaluation": {"base_precision": "fp32"},
                 "tokenizer": {"added_tokens": []},
             },
@@ -46,6 +46,8 @@ def test_card_names_base_rules_and_a_five_line_snippet():
     assert "org/tiny at abc" in text
     assert "| task.intent.score | 0.900 | 0.750 | 200 | pass |" in text
     assert len(SNIPPET.splitlines()) == 5
+    assert "tags: [lora, hashtune]" in text
+    assert "A lora adapter (r 8, alpha 16)" in text
     ast.parse(SNIPPET.format(folder="x", dtype="float32", grow=""))
     assert "resize_token_embeddings" not in text
 
@@ -57,6 +59,14 @@ def test_card_makes_room_for_added_tokens():
     ast.parse(text.split("```python\n")[1].split("```")[0])
     assert """rows = 1 + max(tokenizer.convert_tokens_to_ids(['<|a|>', "it's"]))""" in text
     assert text.index("resize_token_embeddings") < text.index("PeftModel.from_pretrained")
+
+
+def test_card_names_type_and_variant():
+    made = entry()
+    made["spec"]["method"] |= {"type": "qlora", "variant": "dora"}
+    text = model_card(made, folder="x")
+    assert "tags: [qlora, dora, hashtune]" in text
+    assert "A qlora dora adapter (r 8, alpha 16)" in text
 
 
 def test_hash_files_walks_folders_in_name_order(tmp_path, monkeypatch):

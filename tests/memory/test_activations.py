@@ -91,6 +91,7 @@ def work_for(config: dict[str, Any], **settings: Any) -> Workload:
         double_quant=True,
         precision="fp32",
         optimizer="adamw",
+        variant="lora",
         r=8,
         targets="all-linear",
         dropout=False,
@@ -134,6 +135,7 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
             )
     method = Method(
         type="lora",
+        variant=work.variant,
         r=work.r,
         alpha=16.0,
         dropout=0.1 if work.dropout else 0.0,
@@ -142,22 +144,32 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
     return build_trainee(base, method, precision=work.precision, seed=0)
 
 
+class Held:
+    """What a node of the graph keeps instead of the tensor; it dies with the node."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
 def measure_saved(trainee: Trainee, rows: list[Row]) -> int:
     own = [*trainee.peft.parameters(), *trainee.peft.buffers()]
     frozen = {tensor.untyped_storage().data_ptr() for tensor in own}
-    kept: dict[int, torch.UntypedStorage] = {}
+    held = weakref.WeakSet[Held]()  # a graph that is dropped during the forward keeps nothing
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in frozen:
-            kept[storage.data_ptr()] = storage
-        return tensor
+    def pack(tensor: torch.Tensor) -> Held:
+        held.add(one := Held(tensor))
+        return one
 
     batch = collate(rows)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), trainee.autocast():
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda one: one.tensor),
+        trainee.autocast(),
+    ):
         states = trainee.hidden(batch)
     assert states.requires_grad
-    return sum(storage.nbytes() for storage in kept.values())
+    storages = {one.tensor.untyped_storage().data_ptr(): one.tensor for one in held}
+    kept = {at: tensor for at, tensor in storages.items() if at not in frozen}
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
 def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
@@ -176,6 +188,11 @@ SETTINGS: list[dict[str, Any]] = [
     {"dropout": True},
     {"targets": ("q_proj", "v_proj")},
     {"targets": ("o_proj", "down_proj"), "dropout": True},
+    {"variant": "dora"},
+    {"variant": "dora", "dropout": True},
+    {"variant": "dora", "precision": "bf16"},
+    {"variant": "dora", "quantization": "nf4"},
+    {"variant": "dora", "quantization": "nf4", "dropout": True},
     {"precision": "bf16"},
     {"precision": "bf16", "masked": False, "trained": TOKENS - 1},
     {"precision": "bf16", "dropout": True},

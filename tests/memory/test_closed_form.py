@@ -35,6 +35,7 @@ WORK = Workload(
     double_quant=True,
     precision="bf16",
     optimizer="adamw",
+    variant="lora",
     r=16,
     targets="all-linear",
     dropout=False,
@@ -48,6 +49,15 @@ WORK = Workload(
 )
 LINEAR = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
 REST = 8_030_261_248 - LINEAR
+
+
+def test_dora_adds_a_magnitude_for_each_output() -> None:
+    """A Llama 3 block: 4096 + 1024 + 1024 + 4096 + 14336 + 14336 + 4096 outputs, 32 times."""
+    buckets = static_bytes(replace(WORK, variant="dora"))
+    trained = 41_943_040 + 32 * 43_008
+    assert (buckets["adapter"], buckets["gradients"]) == (4 * trained, 4 * trained)
+    assert buckets["optimizer"] == 8 * trained
+    assert static_bytes(replace(WORK, variant="rslora")) == static_bytes(WORK)
 
 
 def test_static_buckets_of_an_8b_lora() -> None:

@@ -28,6 +28,7 @@ WORK = Workload(
     double_quant=True,
     precision="bf16",
     optimizer="adamw",
+    variant="lora",
     r=16,
     targets="all-linear",
     dropout=True,

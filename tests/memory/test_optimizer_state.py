@@ -12,6 +12,7 @@ from hashtune.spec.training import CUDA_ONLY
 from hashtune.training.optimizers import build_optimizer
 
 MATRICES = [(16, 300, 2), (70, 16, 1)]  # 4,800 elements twice, 1,120 once
+VECTORS = [(300, 2), (5_120, 1)]  # 5,720 elements
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,21 @@ MATRICES = [(16, 300, 2), (70, 16, 1)]  # 4,800 elements twice, 1,120 once
 )
 def test_by_hand(name: OptimizerName, expected: int) -> None:
     assert optimizer_bytes(name, MATRICES) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("adamw", 8 * 5_720),
+        ("sgd", 4 * 5_720),
+        ("muon", 8 * 5_720),  # AdamW's, beside it
+        ("adafactor", 4 * 5_720),  # nothing to factor
+        # 5,120 = 20 blocks: 2 * (5,120 + 20 * 4); 300 stay fp32; the maps
+        ("adamw_8bit", 2 * 5_200 + 8 * 600 + 2_048),
+    ],
+)
+def test_vectors_by_hand(name: OptimizerName, expected: int) -> None:
+    assert optimizer_bytes(name, [], VECTORS) == expected
 
 
 def test_the_references_adafactor() -> None:
@@ -64,10 +80,13 @@ def test_as_in_the_real_optimizer(name: OptimizerName) -> None:
         grad_clip=1.0,
         neftune_alpha=None,
     )
-    shapes = [(rows, columns) for rows, columns, count in MATRICES for _ in range(count)]
+    shapes: list[tuple[int, ...]] = [
+        (rows, columns) for rows, columns, count in MATRICES for _ in range(count)
+    ]
+    shapes += [(length,) for length, count in VECTORS for _ in range(count)]
     params = {str(i): nn.Parameter(torch.ones(shape)) for i, shape in enumerate(shapes)}
     optimizer = build_optimizer(params, optim)
     for parameter in params.values():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    assert real_bytes(optimizer) == optimizer_bytes(name, MATRICES)
+    assert real_bytes(optimizer) == optimizer_bytes(name, MATRICES, VECTORS)

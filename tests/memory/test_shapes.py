@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from hashtune.errors import InputError
-from hashtune.memory.shapes import adapted_modules, lora_parameters, matches, read_shape
+from hashtune.memory.shapes import (
+    adapted_modules,
+    lora_parameters,
+    magnitude_vectors,
+    matches,
+    read_shape,
+)
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -67,6 +73,22 @@ def test_targets_by_peft_s_rule() -> None:
         "self_attn.q_proj": 30,
         "mlp.up_proj": 1,
     }
+
+
+def test_dora_s_magnitudes() -> None:
+    """SmolLM2-135M: 576 + 192 + 192 + 576 + 1536 + 1536 + 576 outputs in each of 30 blocks."""
+    vectors = magnitude_vectors(read_shape(SMOLLM2), "all-linear")
+    assert vectors == [
+        (576, 30),
+        (192, 30),
+        (192, 30),
+        (576, 30),
+        (1536, 30),
+        (1536, 30),
+        (576, 30),
+    ]
+    assert sum(length * count for length, count in vectors) == 30 * 5_184
+    assert magnitude_vectors(read_shape(SMOLLM2), ["v_proj"]) == [(192, 30)]
 
 
 def test_every_target_without_a_match_is_named() -> None:

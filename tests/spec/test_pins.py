@@ -73,6 +73,10 @@ def test_the_shipped_spec_is_pinned(project):
         ({"tokenizer.chat_template": "../x.jinja"}, ("tokenizer", "outside-root")),
         ({"quantization.type": "nf4"}, ("method.type", "contradiction")),
         ({"method.type": "qlora"}, ("method.type", "contradiction")),
+        (
+            {"method.type": "qlora", "method.variant": "dora", "quantization.type": "int8"},
+            ("method.variant", "contradiction"),
+        ),
         ({"checkpoint.every_steps": 3}, ("checkpoint.eval_every_steps", "contradiction")),
         ({"data.task.fields": []}, ("data.task.fields", "contradiction")),
         ({"schedule.warmup_steps": 5}, ("schedule.warmup_steps", "contradiction")),

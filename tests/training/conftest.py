@@ -63,10 +63,13 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
         dropout: float = 0.0,
         precision: str = "fp32",
         targets: Any = ("q_proj", "v_proj"),
+        variant: Any = "lora",
     ) -> Trainee:
         if not isinstance(targets, str):
             targets = list(targets)
-        method = Method(type="lora", r=2, alpha=4.0, dropout=dropout, targets=targets)
+        method = Method(
+            type="lora", variant=variant, r=2, alpha=4.0, dropout=dropout, targets=targets
+        )
         base = make_base(torch.bfloat16 if precision == "bf16" else torch.float32)
         return build_trainee(base, method, precision=precision, seed=seed)
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from hashtune.training.adapter import CONFIG, WEIGHTS, check_adapter, moved_share, write_adapter
+from hashtune.training.adapter import CONFIG, WEIGHTS, check_adapter, compare, write_adapter
 from hashtune.training.model import Trainee
 
 MakeTrainee = Callable[..., Trainee]
@@ -49,6 +49,22 @@ def test_config_names_the_base_and_no_path(
     assert str(tmp_path) not in text
     assert str(base_folder) not in text
     assert '"/' not in text
+
+
+@pytest.mark.parametrize(
+    ("variant", "use_rslora", "use_dora"),
+    [("lora", False, False), ("rslora", True, False), ("dora", False, True)],
+)
+def test_config_says_which_variant(
+    variant: str, use_rslora: bool, use_dora: bool, make_trainee: MakeTrainee, tmp_path: Path
+) -> None:
+    folder = write(make_trainee(variant=variant), tmp_path / "a")
+    config = json.loads((folder / CONFIG).read_text())
+    assert (config["use_rslora"], config["use_dora"]) == (use_rslora, use_dora)
+    names = load_file(folder / WEIGHTS)
+    magnitude = "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector"
+    assert (magnitude in names) == use_dora
+    assert len(names) == (12 if use_dora else 8)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
@@ -116,6 +132,16 @@ def test_check_catches_a_misnamed_tensor(tmp_path: Path) -> None:
         check_adapter(tmp_path, EXPECTED)
 
 
+def test_other_names_are_given() -> None:
+    one, two = {"a": torch.ones(1), "b": torch.ones(1)}, {"b": torch.ones(1), "c": torch.ones(1)}
+    with pytest.raises(AssertionError, match="other names than the model: lacks a"):
+        compare(one, two)
+    with pytest.raises(AssertionError, match="other names than the model: adds c"):
+        compare({"b": torch.ones(1)}, two)
+    with pytest.raises(AssertionError, match="b loads with other values"):
+        compare({"b": torch.zeros(1)}, {"b": torch.ones(1)})
+
+
 def test_a_nan_never_becomes_an_adapter(make_trainee: MakeTrainee, tmp_path: Path) -> None:
     trainee = make_trainee()
     with torch.no_grad():
@@ -123,17 +149,3 @@ def test_a_nan_never_becomes_an_adapter(make_trainee: MakeTrainee, tmp_path: Pat
     with pytest.raises(AssertionError, match="is not finite"):
         write(trainee, tmp_path / "adapter")
     assert not (tmp_path / "adapter").exists()
-
-
-def test_c58_share_of_layers_that_moved(make_trainee: MakeTrainee, tmp_path: Path) -> None:
-    trainee = make_trainee()  # lora_B of 2 layers x (q, v)
-    folder = write(trainee, tmp_path / "adapter")
-    assert moved_share(folder) == 0.0
-    b = [parameter for name, parameter in trainee.parameters.items() if "lora_B" in name]
-    for count, parameter in enumerate(b, start=1):
-        with torch.no_grad():
-            parameter[0, 0] = 1e-6
-        assert moved_share(write(trainee, folder)) == count / 4
-    assert set(load_file(folder / WEIGHTS)) >= {
-        "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
-    }

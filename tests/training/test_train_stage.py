@@ -16,11 +16,19 @@ from hashtune.spec.schema import Spec
 from hashtune.stages import train
 from hashtune.store.loader import resolve
 from hashtune.store.manifest import manifest_json
+from hashtune.training.model import Trainee
 from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
 
 SECTIONS: dict[str, Any] = {
-    "method": {"type": "lora", "r": 2, "alpha": 4.0, "dropout": 0.1, "targets": ["q_proj"]},
+    "method": {
+        "type": "lora",
+        "variant": "lora",
+        "r": 2,
+        "alpha": 4.0,
+        "dropout": 0.1,
+        "targets": ["q_proj"],
+    },
     "quantization": {"type": "none", "double_quant": False},
     "optim": {
         "name": "adamw",
@@ -229,9 +237,16 @@ def test_layers_that_never_moved_are_refused(
 ) -> None:
     from hashtune.errors import InputError
 
-    monkeypatch.setattr("hashtune.training.summary.moved_share", lambda folder: 0.75)
-    with pytest.raises(InputError, match="only 75% of the lora_B tensors moved"):
+    monkeypatch.setattr(train.Loop, "_record", lambda loop, *a: _zero(loop.trainee))
+    with pytest.raises(InputError, match=r"1/2 lora_B tensors moved; still zero: \S+\.lora_B\.w"):
         train.run()
+    assert not (train.OUT / "adapter").exists()
+
+
+def _zero(trainee: Trainee) -> None:
+    name = next(name for name in trainee.parameters if "lora_B" in name)
+    with torch.no_grad():
+        trainee.parameters[name].zero_()
 
 
 def test_the_report_gives_the_loss_of_the_adapter_not_of_the_last_step(

@@ -32,16 +32,17 @@ def model_card(entry: Mapping[str, Any], *, folder: str) -> str:
     method = spec["method"]
     added = spec["tokenizer"]["added_tokens"]
     grow = GROW.format(added=added) if added else ""
+    names = list(dict.fromkeys([method["type"], method["variant"]]))
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[spec["evaluation"]["base_precision"]]
     return f"""---
 library_name: peft
 base_model: {base["source"]["repo"]}
-tags: [{method["type"]}, hashtune]
+tags: [{", ".join(names)}, hashtune]
 ---
 
 # {entry["name"]}: {entry["run"]}
 
-A {method["type"]} adapter (r {method["r"]}, alpha {method["alpha"]:g}) over {base["name"]}
+A {" ".join(names)} adapter (r {method["r"]}, alpha {method["alpha"]:g}) over {base["name"]}
 ({base["source"]["repo"]} at {base["source"]["revision"]}), trained for {entry["checkpoint_step"]}
 steps. Verdict of its gate: **{entry["verdict"]}**.
 

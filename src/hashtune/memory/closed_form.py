@@ -1,7 +1,7 @@
 """Level 1 of the memory plan: one formula per bucket, in bytes (GB is 1e9 bytes), no torch.
 
     weights        the frozen base as stored          dequantisation  one layer, unpacked for use
-    adapter        LoRA weights, fp32                 logits_loss     one chunk of logits
+    adapter        its weights, fp32                  logits_loss     one chunk of logits
     gradients      of the adapter                     activations     see activations.py
     master         0: the adapter itself is fp32      overhead        context, fragmentation
     optimizer      its moments, see optimizer_state.py
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hashtune.memory.optimizer_state import optimizer_bytes
-from hashtune.memory.shapes import Shape, lora_matrices, lora_parameters
-from hashtune.spec.schema import OptimizerName
+from hashtune.memory.shapes import Shape, lora_matrices, lora_parameters, magnitude_vectors
+from hashtune.spec.schema import OptimizerName, Variant
 
 FP32 = 4
 BYTES = {"fp32": FP32, "bf16": 2}
@@ -46,6 +46,7 @@ class Workload:
     double_quant: bool
     precision: Literal["fp32", "bf16"]
     optimizer: OptimizerName
+    variant: Variant
     r: int
     targets: str | tuple[str, ...]
     dropout: bool
@@ -75,9 +76,16 @@ class Workload:
 
     @property
     def adapter_parameters(self) -> int:
-        """Trainable parameters: LoRA, and the rows of added tokens (those of a tied head once)."""
-        rows = self.added_tokens * (1 if self.shape.tied else 2)
-        return lora_parameters(self.shape, self.r, self.targets) + rows * self.shape.hidden
+        """Trainable parameters: LoRA with DoRA's vectors, and the rows of added tokens (those of a
+        tied head once)."""
+        magnitudes = sum(length * count for length, count in self.magnitudes)
+        rows = self.added_tokens * (1 if self.shape.tied else 2) * self.shape.hidden
+        return lora_parameters(self.shape, self.r, self.targets) + magnitudes + rows
+
+    @property
+    def magnitudes(self) -> list[tuple[int, int]]:
+        """DoRA's vectors as (length, how many)."""
+        return magnitude_vectors(self.shape, self.targets) if self.variant == "dora" else []
 
 
 def weight_bytes(work: Workload) -> int:
@@ -139,7 +147,7 @@ def static_bytes(work: Workload) -> Buckets:
         "adapter": adapter * FP32,
         "gradients": adapter * FP32,
         "master": 0,
-        "optimizer": optimizer_bytes(work.optimizer, matrices),
+        "optimizer": optimizer_bytes(work.optimizer, matrices, work.magnitudes),
     }
 
 

@@ -88,6 +88,8 @@ def _edits(work: Workload) -> dict[str, Edit]:
     if work.r > 1:
         rank = work.r // 2
         edits[f"method.r={rank}"] = lambda w: replace(w, r=rank)
+    if work.variant == "dora":
+        edits["method.variant=lora"] = lambda w: replace(w, variant="lora")
     if work.dropout:
         edits["method.dropout=0.0"] = lambda w: replace(w, dropout=False)
     return edits

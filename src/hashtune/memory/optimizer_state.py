@@ -20,7 +20,6 @@ BYTES_PER_PARAMETER: dict[OptimizerName, int] = {
     "adamw_fused": 2 * FP32,
     "paged_adamw_32bit": 2 * FP32,
     "lion": FP32,
-    "muon": FP32,
     "sgd": FP32,
 }
 BLOCK = 256
@@ -28,11 +27,22 @@ SMALLEST = 4096  # elements; smaller tensors keep fp32 moments
 CODE_MAPS = 2 * 256 * FP32  # signed and unsigned, once for all parameters
 
 
-def optimizer_bytes(name: OptimizerName, matrices: Iterable[tuple[int, int, int]]) -> int:
-    """State of the optimizer for matrices given as (rows, columns, how many)."""
+def optimizer_bytes(
+    name: OptimizerName,
+    matrices: Iterable[tuple[int, int, int]],
+    vectors: Iterable[tuple[int, int]] = (),
+) -> int:
+    """State of the optimizer for matrices given as (rows, columns, how many) and vectors as
+    (length, how many). A vector has no rows and columns to factor, and is AdamW's beside Muon."""
+    vectors = list(vectors)
+    lengths = sum(length * count for length, count in vectors)
     if name == "adafactor":
-        return sum(count * (rows + columns) * FP32 for rows, columns, count in matrices)
+        factored = sum(count * (rows + columns) for rows, columns, count in matrices)
+        return (factored + lengths) * FP32
     sizes = [(rows * columns, count) for rows, columns, count in matrices]
+    if name == "muon":
+        return (sum(size * count for size, count in sizes) + 2 * lengths) * FP32
+    sizes += vectors
     if name in ("adamw_8bit", "paged_adamw_8bit"):
         coded = any(size >= SMALLEST for size, _ in sizes)
         return sum(count * _coded(size) for size, count in sizes) + coded * CODE_MAPS

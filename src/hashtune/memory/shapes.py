@@ -201,6 +201,15 @@ def lora_matrices(shape: Shape, r: int, targets: str | Sequence[str]) -> list[tu
     ]
 
 
+def magnitude_vectors(shape: Shape, targets: str | Sequence[str]) -> list[tuple[int, int]]:
+    """(length, how many) of DoRA's magnitudes: one number for each output of an adapted module
+    (Liu et al. 2024, arXiv 2402.09353). InputError as `adapted_modules`."""
+    counts = adapted_modules(shape, targets)
+    return [
+        (linear.outputs, counts[linear.name]) for linear in shape.linears if linear.name in counts
+    ]
+
+
 def lora_parameters(shape: Shape, r: int, targets: str | Sequence[str]) -> int:
     """Trainable parameters of a LoRA adapter: r * (in + out) for each adapted module."""
     return sum(rows * columns * count for rows, columns, count in lora_matrices(shape, r, targets))

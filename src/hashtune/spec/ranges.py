@@ -10,7 +10,7 @@ from functools import reduce
 
 from hashtune.spec.schema import Spec
 
-ADAPTERS = frozenset({"lora", "qlora", "rslora", "dora"})
+ADAPTERS = frozenset({"lora", "qlora"})  # of any variant
 FULL = frozenset({"full"})
 ADAMW_SIZED = frozenset(
     {"adamw", "adamw_fused", "adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit", "muon"}

@@ -31,6 +31,8 @@ OptimizerName = Literal[
     "sgd",
 ]
 
+Variant = Literal["lora", "rslora", "dora"]
+
 
 class Section(BaseModel):
     """A section of the spec: strict types, unknown keys refused, immutable."""
@@ -202,9 +204,12 @@ class Quantization(Section):
 
 
 class Method(Section):
-    """The adapter. `qlora` is LoRA over a quantised base. `targets`: "all-linear" or names."""
+    """The adapter. `qlora` is LoRA over a quantised base; the variant holds over either: rslora
+    scales by alpha / sqrt(r), dora trains a magnitude for each output. `targets`: "all-linear" or
+    names."""
 
     type: Literal["lora", "qlora"]
+    variant: Variant
     r: Count
     alpha: Positive
     dropout: BelowOne

@@ -13,9 +13,19 @@ CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
 def training_findings(spec: Spec) -> list[Finding]:
     """All findings about how training is set, before anything is computed."""
     found = [*_warmup(spec.schedule), *_decay(spec.schedule)]
+    found += dora_over_int8(spec)
     if spec.hardware.device == "cpu":
         found += cuda_only(spec.optim)
     return found
+
+
+def dora_over_int8(spec: Spec) -> list[Finding]:
+    """PEFT 0.21 cannot unpack bitsandbytes' int8 weights on a CPU, and DoRA needs their norms."""
+    if spec.method.variant != "dora" or spec.quantization.type != "int8":
+        return []
+    message = "DoRA needs the norms of the base's weights, which int8 does not give"
+    fix = "quantization=nf4, or method.variant=lora"
+    return [Finding("contradiction", message, file=FILE, field="method.variant", fix=fix)]
 
 
 def cuda_only(optim: Optim) -> list[Finding]:

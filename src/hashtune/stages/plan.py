@@ -43,6 +43,7 @@ def run() -> None:
         double_quant=spec.quantization.double_quant,
         precision=spec.precision,
         optimizer=spec.optim.name,
+        variant=spec.method.variant,
         r=spec.method.r,
         targets=targets if isinstance(targets, str) else tuple(targets),
         dropout=spec.method.dropout > 0,

@@ -6,6 +6,7 @@ loss no longer improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and th
 finish the step, checkpoint and exit 75; `dvc repro` continues to the same bits.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from hashtune.training.model import (
     set_determinism,
 )
 from hashtune.training.plan import Plan, Settings, check_plan
+from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
 from hashtune.training.summary import measure, summarise
 
@@ -120,6 +122,9 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         OUTPUTS["adapter"],
         base_name=manifest.name,
         revision=str(manifest.source["revision"]),
+        prove=partial(
+            prove_adapter, trainee, row=plan.rows[plan.steps[0][0]], updates=loop.progress.updates
+        ),
     )
     _report(loop, manifest, probe)
 

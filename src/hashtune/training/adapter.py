@@ -1,7 +1,6 @@
 """Writing the adapter so that equal weights are equal bytes, and proving what was written."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,18 @@ WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
 
 
-def write_adapter(peft: Any, folder: Path, *, base_name: str, revision: str) -> None:
+def write_adapter(
+    peft: Any,
+    folder: Path,
+    *,
+    base_name: str,
+    revision: str,
+    prove: Callable[[Path], None] | None = None,
+) -> None:
     """Write adapter_model.safetensors and adapter_config.json as PEFT reads them.
 
-    PEFT's own config would name this machine's store path and print a set in hash order.
+    PEFT's own config would name this machine's store path and print a set in hash order. `prove`
+    gets the folder before it has its real name: what fails never has it.
     """
     from peft import get_peft_model_state_dict
 
@@ -34,7 +41,9 @@ def write_adapter(peft: Any, folder: Path, *, base_name: str, revision: str) -> 
     with writers.staged_directory(folder) as staged:
         save_file(tensors, staged / WEIGHTS, metadata={"format": "pt"})
         writers.write_json(staged / CONFIG, {k: _plain(v) for k, v in config.items()})
-        check_adapter(staged, tensors)  # before the rename: what fails never has the real name
+        check_adapter(staged, tensors)
+        if prove is not None:
+            prove(staged)
 
 
 def _plain(value: object) -> object:
@@ -51,18 +60,21 @@ def check_adapter(folder: Path, expected: Mapping[str, Tensor]) -> None:
     Raises AssertionError: a broken file here is a fault of ours, not of the input.
     """
     found = load_file(folder / WEIGHTS)
-    assert found.keys() == expected.keys(), "adapter file has other names than the model"
+    _check_names(found, expected)
     for name, tensor in found.items():
         assert tensor.shape == expected[name].shape, f"{name} has another shape"
         assert tensor.numel() > 0, f"{name} is empty"
         assert bool(torch.isfinite(tensor).all()), f"{name} is not finite"
 
 
-def moved_share(folder: Path) -> float:
-    """Share of lora_B tensors that are not zero; below 1.0 some layers were never trained."""
-    norms = [
-        float(tensor.float().norm())
-        for name, tensor in load_file(folder / WEIGHTS).items()
-        if "lora_B" in name
-    ]
-    return sum(norm > 0 and math.isfinite(norm) for norm in norms) / len(norms)
+def compare(loaded: Mapping[str, Tensor], written: Mapping[str, Tensor]) -> None:
+    """Raise AssertionError unless what PEFT loaded is what the file holds, name by name."""
+    _check_names(written, loaded)
+    for name, tensor in written.items():
+        assert torch.equal(loaded[name].cpu(), tensor), f"{name} loads with other values"
+
+
+def _check_names(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    for what, names in (("lacks", expected.keys() - found), ("adds", found.keys() - expected)):
+        samples = ", ".join(sorted(names)[:3])
+        assert not names, f"adapter file has other names than the model: {what} {samples}"

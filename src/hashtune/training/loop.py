@@ -93,6 +93,7 @@ class Loop:
             noise=step_noise(
                 self.settings.optim, seed=self.settings.seed, step=self.progress.step + 1
             ),
+            first=self.progress.updates == 0,
         )
         self.meter.seconds += time.monotonic() - started
         self.meter.tokens += result.tokens

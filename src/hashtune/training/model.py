@@ -129,6 +129,8 @@ def build_trainee(
         r=method.r,
         lora_alpha=method.alpha,
         lora_dropout=method.dropout,
+        use_rslora=method.variant == "rslora",
+        use_dora=method.variant == "dora",
         target_modules=targets,
         task_type="CAUSAL_LM",
         trainable_token_indices=trainable_rows(base, tokens),

@@ -8,6 +8,7 @@ import torch
 
 from hashtune.records import IGNORE_INDEX, Row
 from hashtune.training.batches import collate
+from hashtune.training.gradients import check_gradients
 from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
 from hashtune.training.noise import Noise, on_embeddings
@@ -45,12 +46,14 @@ def train_step(
     lr: float,
     grad_clip: float,
     noise: Noise | None = None,
+    first: bool = False,
 ) -> StepResult:
     """Forward, backward and update on one step's rows.
 
     The loss is the sum over all micro-batches divided by the trained tokens of the whole step, so
     the split into micro-batches changes nothing but the order of sums. A non-finite loss or
-    gradient norm, or no trained token at all, leaves parameters and optimizer untouched.
+    gradient norm, or no trained token at all, leaves parameters and optimizer untouched. `first`:
+    no update was made yet, and each tensor must have a gradient (check_gradients).
     """
     trained = targets(rows)
     total = max(1, trained)
@@ -70,6 +73,8 @@ def train_step(
     norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), grad_clip))
     applied = trained > 0 and math.isfinite(norm) and math.isfinite(loss)
     if applied:
+        if first:
+            check_gradients(trainee.parameters, rows)
         for group_settings in optimizer.param_groups:
             group_settings["lr"] = lr
         optimizer.step()

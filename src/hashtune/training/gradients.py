@@ -1,0 +1,51 @@
+"""After the first backward every trainable tensor has a gradient: a cut graph trains nothing."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+from hashtune.errors import Finding, InputError
+from hashtune.records import IGNORE_INDEX, Row
+
+SAMPLES = 3
+
+
+def check_gradients(parameters: Mapping[str, nn.Parameter], rows: Sequence[Row]) -> None:
+    """Raise InputError naming trainable tensors that the loss of these rows does not reach.
+
+    Those without a gradient, and each lora_B whose gradient is zero. A zero says nothing of a
+    lora_A, whose gradient holds B as a factor and B begins at zero; nor where every trained token
+    sees one token only, since attention over one key has no gradient for its query. That the
+    gradients are finite is the step's own check, by their norm.
+    """
+    none = [name for name, parameter in parameters.items() if parameter.grad is None]
+    zero = [
+        name
+        for name, parameter in parameters.items()
+        if "lora_B" in name and parameter.grad is not None and not parameter.grad.any()
+    ]
+    faults = [("no gradient", none), ("a gradient of zero", zero if _sees_two(rows) else [])]
+    findings = [
+        Finding(
+            "no-gradient",
+            f"{len(names)} of {len(parameters)} trainable tensors have {what} after the first "
+            f"backward: {', '.join(names[:SAMPLES])}",
+            field="method.targets",
+            fix="leave out the modules that the loss does not reach",
+        )
+        for what, names in faults
+        if names
+    ]
+    if findings:
+        raise InputError(findings)
+
+
+def _sees_two(rows: Sequence[Row]) -> bool:
+    """Whether some trained token has two tokens of its document before it."""
+    for row in rows:
+        start = 0
+        for length in row.lengths:
+            if any(label != IGNORE_INDEX for label in row.labels[start + 2 : start + length]):
+                return True
+            start += length
+    return False

@@ -1,0 +1,108 @@
+"""Proof of a written adapter: PEFT loads it again beside the trained one, on the same base.
+
+Every lora_B has moved from zero, every tensor of the file has its place and its value, the logits
+of a row are those of the trained adapter to the bit, and they are not the base's.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from hashtune.errors import Finding, InputError
+from hashtune.records import Row
+from hashtune.training.adapter import WEIGHTS, compare
+from hashtune.training.batches import collate
+from hashtune.training.model import Trainee
+
+AGAIN = "again"  # the reloaded adapter's name beside "default"
+POSITIONS = 16  # logits of a row's last tokens: a vocabulary has 49,152 of them and more
+SAMPLES = 3
+
+
+def prove_adapter(trainee: Trainee, folder: Path, row: Row, *, updates: int) -> None:
+    """Reopen the adapter in `folder` and compare it with the one in memory.
+
+    Args:
+        trainee: the trained model; it is left as it was.
+        folder: with adapter_model.safetensors and adapter_config.json.
+        row: real tokens to compute logits for.
+        updates: how many were made; without any, no layer has moved and the logits are the base's.
+
+    Raises:
+        InputError: some lora_B is still zero, or the adapter changes no logit.
+        AssertionError: the file does not give the trained adapter back, a fault of ours.
+    """
+    tensors = load_file(folder / WEIGHTS)
+    if updates:
+        check_moved(tensors)
+    with torch.no_grad(), evaluating(trainee):
+        trained = _logits(trainee, row)
+        with trainee.peft.disable_adapter():
+            base = _logits(trainee, row)
+        with _reloaded(trainee.peft, folder):
+            compare(_state(trainee.peft), tensors)
+            again = _logits(trainee, row)
+    off = float((trained - again).abs().max())
+    assert torch.equal(trained, again), f"the written adapter's logits are off by up to {off:.1e}"
+    if updates and torch.equal(trained, base):
+        message = f"after {updates} updates the adapter changes no logit of row {row.row}"
+        fix = "raise optim.lr or method.alpha"
+        raise InputError(Finding("no-effect", message, field="optim.lr", fix=fix))
+
+
+def check_moved(tensors: dict[str, Tensor]) -> None:
+    """Raise InputError naming lora_B tensors that are still zero: layers the loss never reached."""
+    b = {name: tensor for name, tensor in tensors.items() if "lora_B" in name}
+    still = [name for name, tensor in b.items() if not tensor.any()]
+    if still:
+        names = ", ".join(sorted(still)[:SAMPLES])
+        message = f"{len(b) - len(still)}/{len(b)} lora_B tensors moved; still zero: {names}"
+        raise InputError(Finding("untrained-layers", message, field="method.targets"))
+
+
+@contextmanager
+def evaluating(trainee: Trainee) -> Iterator[None]:
+    """Dropout is off meanwhile."""
+    trainee.peft.eval()
+    try:
+        yield
+    finally:
+        trainee.peft.train()
+
+
+@contextmanager
+def _reloaded(peft: Any, folder: Path) -> Iterator[None]:
+    """The adapter of the folder is the active one meanwhile."""
+    with warnings.catch_warnings():
+        # PEFT only warns of missing tensors, which are compared by name, and reads an attribute
+        # that transformers is about to rename
+        warnings.filterwarnings("ignore", message="Found missing adapter keys")
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
+        peft.load_adapter(str(folder), adapter_name=AGAIN)
+    try:
+        peft.set_adapter(AGAIN)
+        yield
+    finally:
+        peft.set_adapter("default")
+        peft.delete_adapter(AGAIN)
+
+
+def _state(peft: Any) -> dict[str, Tensor]:
+    from peft import get_peft_model_state_dict
+
+    state: dict[str, Tensor] = get_peft_model_state_dict(
+        peft, adapter_name=AGAIN, save_embedding_layers=False
+    )
+    return state
+
+
+def _logits(trainee: Trainee, row: Row) -> Tensor:
+    with trainee.autocast():
+        states = trainee.hidden(collate([row]))
+        return trainee.head(states[0, -POSITIONS:])
