@@ -100,6 +100,14 @@ def test_fits(checkout: Path) -> None:
     assert report["hours"] * 2.0 == pytest.approx(report["cost"], rel=1e-5)
 
 
+def test_added_tokens_are_reckoned_with(checkout: Path) -> None:
+    write_params(**{"tokenizer.added_tokens": ["<|a|>", "<|b|>"]})
+    plan.run()
+    report = writers.read_json(REPORT)
+    assert report["model"]["parameters"] == 134_515_008 + 2 * 576
+    assert report["buckets_bytes"]["added_tokens"] == 3 * 49154 * 576 * 4
+
+
 def test_too_large_is_refused_and_nothing_written(checkout: Path) -> None:
     write_params(**{"hardware.memory_gb": 1.0})
     with pytest.raises(InputError) as caught:
