@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from operator import le
 from typing import Any
 
+from hashtune.chat.control import Encoded
 from hashtune.records import IGNORE_INDEX
 
 Span = tuple[int, int]
@@ -16,11 +17,12 @@ def label(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> tuple[list
     """Labels and straddlers as label_tokens gives them, by the quickest way that is sure.
 
     Args:
-        encoded: the backend's encoding of a text.
+        encoded: the backend's encoding of a text, or control.Encoded of an escaped one.
         ids: its ids.
         spans: ranges of characters, ascending.
     """
-    if len(spans) <= FEW and (found := label_edges(encoded, ids, spans)):
+    whole = not isinstance(encoded, Encoded)  # the backend knows nothing of ids left out
+    if whole and len(spans) <= FEW and (found := label_edges(encoded, ids, spans)):
         return found
     offsets = encoded.offsets
     return label_aligned(ids, offsets, spans) or label_tokens(ids, encoded.tokens, offsets, spans)
