@@ -185,6 +185,7 @@ def test_split_is_for_plain_text_and_refuses_conversations() -> None:
     (finding,) = caught.value.findings
     assert (finding.rule, finding.file, finding.line) == ("over-length", "triage", 7)
     assert finding.fix == (
-        "raise data.max_seq_len, or set data.over_length to drop; split cuts plain text only, "
+        "raise data.max_seq_len, or set data.over_length to drop (`hashtune inspect --lengths` "
+        "then tells what other values would lose); split cuts plain text only, "
         "a conversation is not split by turn in this version"
     )

@@ -94,7 +94,10 @@ def fit(
     long = [example for example in examples if len(example.input_ids) > max_seq_len]
     details = [_over_length(example, max_seq_len) for example in long]
     if long and over_length != "drop":
-        fix = "raise data.max_seq_len, or set data.over_length to drop"
+        fix = (
+            "raise data.max_seq_len, or set data.over_length to drop (`hashtune inspect --lengths` "
+            "then tells what other values would lose)"
+        )
         raise InputError(
             Finding(
                 "over-length",

@@ -157,7 +157,8 @@ def check_leakage(name: str, report: LeakReport, *, max_share: float, n: int) ->
         f"the limit is {max_share:.4g}",
         field="cleaning.leakage_max_share",
         fix="take these rows out of train, or give rows that belong together one `group`; a "
-        "prompt frame that every row shares belongs into the system message",
+        "prompt frame that every row shares belongs into the system message; "
+        "cleaning.leakage_ngram and leakage_max_share set what counts",
     )
     return [summary, *(_finding(name, leak) for leak in report.examples)]
 
