@@ -5,6 +5,7 @@ input, 75 stopped and resumable; anything unexpected is our fault, keeps its tra
 """
 
 import ctypes
+import io
 import logging
 import os
 import signal
@@ -40,6 +41,7 @@ logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 def main(stage: str, run: Callable[[], None]) -> None:
     """Run one stage in the current folder and end the process with its exit code."""
     try:
+        outlive_reader()
         die_with_parent()
         _refuse_foreign_code()
         _refuse_changed_code(stage)
@@ -68,6 +70,27 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it died before the request was in place
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Lenient(io.FileIO):
+    """A descriptor whose reader may go away: what is written after that goes nowhere."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            return len(memoryview(data).cast("B"))
+
+
+def outlive_reader() -> None:
+    """Let no broken pipe end a stage: Ctrl-C in `dvc repro | tee log` ends tee first, and the next
+    line of ours must not stand between this step and its checkpoint. A stream that somebody has
+    already replaced is theirs."""
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is not getattr(sys, f"__{name}__"):
+            continue
+        lenient = io.BufferedWriter(_Lenient(descriptor, "w", closefd=False))
+        setattr(sys, name, io.TextIOWrapper(lenient, encoding="utf-8", line_buffering=True))
 
 
 def _die(text: str, code: int) -> None:

@@ -1,5 +1,6 @@
 """Stop requests: finish the step, checkpoint, exit 75. The death of DVC is one too (frame.py)."""
 
+import contextlib
 import os
 import signal
 from types import FrameType
@@ -27,13 +28,7 @@ class StopRequest:
 def _tell(text: str) -> None:
     """Write to standard output without Python's buffer, which a handler may find half-way.
 
-    When whoever read our output is gone as well (`dvc repro | tee log`), every later line goes
-    nowhere: a broken pipe must not stand between this step and its checkpoint.
+    Its reader may have gone with DVC; frame.outlive_reader sees to all later lines.
     """
-    try:
+    with contextlib.suppress(BrokenPipeError):
         os.write(1, text.encode())
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        os.close(nowhere)
