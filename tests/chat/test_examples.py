@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hashtune.chat.examples import Tokenized, fit
-from hashtune.chat.labels import label, label_aligned, label_edges, label_tokens
+from hashtune.chat.labels import label, label_aligned, label_bytes, label_tokens
+from hashtune.chat.pieces import byte_pieces
 from hashtune.errors import Finding, InputError
 from hashtune.records import Dropped, Example
 
@@ -175,20 +176,26 @@ def test_labels_at_once_where_every_span_ends_with_a_token() -> None:
     assert label_aligned([10, 11, 12], parts, [(2, 3)]) == ([-100, 11, 12], 0)
 
 
-def test_labels_by_the_edges_of_a_span(byte_tokenizer: Callable[..., Any]) -> None:
-    """i t Ġ|ok <|end|>: characters 0, 1, 2 to 5, 5 to 12; the emoji is four tokens."""
+def test_labels_by_the_bytes_of_each_id() -> None:
+    """Ids 0 to 5 stand for i, t, " ok", <|end|> and the first and the last bytes of é."""
+    pieces = dict(enumerate([b"i", b"t", b" ok", b"<|end|>", b"\xc3", b"\xa9"]))
+    text, ids = "it ok<|end|>", [0, 1, 2, 3]
+    assert label_bytes(ids, pieces, text, [(2, 12)]) == ([-100, -100, 2, 3], 0)
+    assert label_bytes(ids, pieces, text, [(0, 1), (2, 5)]) == ([0, -100, 2, -100], 0)
+    assert label_bytes(ids, pieces, text, [(3, 12)]) is None  # the blank is one token with ok
+    assert label_bytes(ids, pieces, text, [(2, 11)]) is None
+    assert label_bytes(ids, pieces, text, [(2, 13)]) is None
+    assert label_bytes(ids, pieces, text[:-1], [(2, 5)]) is None  # not the ids of this text
+    assert label_bytes([0, 4, 5, 1], pieces, "iét", [(1, 2)]) == ([-100, 4, 5, -100], 0)
+    assert label_bytes([0, 4, 5, 1], pieces, "iét", [(2, 3)]) == ([-100, -100, -100, 1], 0)
+    assert label_bytes([], pieces, "", []) is None
+
+
+def test_labels_where_the_bytes_do_not_tell(byte_tokenizer: Callable[..., Any]) -> None:
     backend = byte_tokenizer(merges=MERGES).backend_tokenizer
     encoded = backend.encode("it ok<|end|>", add_special_tokens=False)
-    ids = encoded.ids
-    assert len(ids) == 4
-    assert label_edges(encoded, ids, [(2, 12)]) == ([-100, -100, *ids[2:]], 0)
-    assert label_edges(encoded, ids, [(0, 1), (2, 5)]) == ([ids[0], -100, ids[2], -100], 0)
-    assert label_edges(encoded, ids, [(3, 12)]) is None  # the blank is one token with the word
-    assert label(encoded, ids, [(3, 12)]) == ([-100, -100, -100, ids[3]], 1)
-    assert label_edges(encoded, ids, [(2, 11)]) is None
-    assert label_edges(encoded, ids, [(2, 13)]) is None
+    assert label(encoded, encoded.ids, [(3, 12)]) == ([-100, -100, -100, encoded.ids[3]], 1)
     smile = backend.encode("a🙂b", add_special_tokens=False)
-    assert label_edges(smile, smile.ids, [(1, 2)]) is None
     assert label(smile, smile.ids, [(1, 2)]) == ([-100, *smile.ids[1:5], -100], 0)
 
 
@@ -207,7 +214,9 @@ def test_the_quick_ways_give_what_token_by_token_gives(
     places = sorted(min(cut, len(text)) for cut in cuts)
     spans = [(a, b) for a, b in zip(places[::2], places[1::2], strict=False) if a < b]
     exact = label_tokens(encoded.ids, encoded.tokens, encoded.offsets, spans)
-    assert label_edges(encoded, encoded.ids, spans) in (None, exact)
+    pieces = byte_pieces(backend)
+    assert pieces is not None
+    assert label_bytes(encoded.ids, pieces, text, spans) in (None, exact)
     assert label(encoded, encoded.ids, spans) == exact
 
 

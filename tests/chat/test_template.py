@@ -217,8 +217,10 @@ def test_an_encoding_is_that_of_transformers_without_truncation_or_padding(
     template = Template(tokenizer, sources["chatml"], {}, "2024-07-26")
     tokenizer.backend_tokenizer.enable_truncation(2)
     tokenizer.backend_tokenizer.enable_padding(length=9)
-    assert template.encoding("abc").ids == template.encode("abc")
+    assert template.encoding("abc").ids == template.ids("abc") == template.encode("abc")
     assert len(template.encode("abc")) == 3
     monkeypatch.setattr(Template, "encode", lambda self, text: [1])
     with pytest.raises(AssertionError, match="encodes this text otherwise"):
         template.encoding("abcd")
+    with pytest.raises(AssertionError, match="encodes this text otherwise"):
+        template.ids("abcd")

@@ -8,7 +8,7 @@ from hashtune.chat.accepted import system_faults
 from hashtune.chat.bodies import Layout, Mismatch, Unstable, layouts
 from hashtune.chat.contents import check_contents
 from hashtune.chat.control import control_tokens, escape, escape_faults
-from hashtune.chat.labels import label
+from hashtune.chat.labels import label_text
 from hashtune.chat.messages import OWN_FIELDS, check_messages, trained_turns
 from hashtune.chat.proof import prove
 from hashtune.chat.stops import StopSet
@@ -150,10 +150,8 @@ def _checked_turns(
 
 
 def _example(conversation: Conversation, template: Template, layout: Layout, parts: int) -> Example:
-    encoded = template.encoding(layout.text)
-    ids: list[int] = encoded.ids
     spans = [(body.start, body.end) for body in layout.bodies]
-    labels, straddling = label(encoded, ids, spans)
+    ids, labels, straddling = label_text(template, layout.text, spans)
     name = conversation.id if parts == 1 else f"{conversation.id}.{layout.bodies[0].turn}"
     return Example(name, conversation.id, conversation.source, ids, labels, straddling)
 

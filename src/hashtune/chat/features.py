@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS
+from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS, is_plain
 from hashtune.chat.reasoning import PAIRS
 from hashtune.chat.template import Template
 from hashtune.records import Message
@@ -34,9 +34,11 @@ def _feature(message: Message, searched: Sequence[str]) -> Feature:
     """Role, fields that hold something, blank edges of the content, and what it holds of the texts
     that the template searches contents for."""
     content = str(message.get("content") or "")
-    fields = tuple(field for field in FIELDS if message.get(field))
+    plain = is_plain(message)
+    names = ("content",) if plain else FIELDS
+    fields = tuple(field for field in names if message.get(field))
     texts = content
-    if message["role"] == ASSISTANT:
+    if message["role"] == ASSISTANT and not plain:
         texts += "\0".join(str(message.get(field) or "") for field in REASONING_FIELDS)
     held = tuple(text for text in searched if text in texts)
     return message["role"], fields, content != content.strip(), held

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hashtune.chat.messages import REASONING_FIELDS, functions_of, parse_arguments
+from hashtune.chat.messages import REASONING_FIELDS, functions_of, is_plain, parse_arguments
 from hashtune.records import Message
 
 NAMES = ("name", "tool_call_id")  # some templates print them
@@ -11,6 +11,10 @@ NAMES = ("name", "tool_call_id")  # some templates print them
 
 def fields_of(message: Message) -> Iterator[tuple[str, str]]:
     """The texts that a message gives to the template, as (path, text), blank ones left out."""
+    if is_plain(message):
+        if message["content"].strip():
+            yield "content", message["content"]
+        return
     reasoning = next((field for field in REASONING_FIELDS if message.get(field)), None)
     for field in ("content", reasoning):
         if field and str(message.get(field) or "").strip():
@@ -24,6 +28,8 @@ def fields_of(message: Message) -> Iterator[tuple[str, str]]:
 def printable(message: Message) -> Iterator[tuple[str, str]]:
     """Those of fields_of, and names and ids."""
     yield from fields_of(message)
+    if is_plain(message):
+        return
     for name in NAMES:
         if isinstance(message.get(name), str):
             yield name, message[name]

@@ -1,14 +1,15 @@
 """The proof of a mask: every example is derived a second time, another way, and compared.
 
 Texts come from second.py, ranges of tokens from the backend's own encoding, and the trained ids are
-decoded. Cost: two renders, a prompt per trained turn and one encoding per example.
+decoded. Cost: one or two renders, a prompt per trained turn and one encoding per example.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import compress, count, groupby, islice
 from typing import Any
 
-from hashtune.chat.control import MARK, Encoded
+from hashtune.chat.control import MARK
 from hashtune.chat.second import Expected, expect, expect_rebuilt
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
@@ -40,48 +41,51 @@ def prove(
     if isinstance(expected, str):
         return [Finding("proof", expected, field=f"messages[{turns[-1]}]")]
     found = [_fault(text, turns[-1]) for text in _beginning(template, example.input_ids)]
-    encoded = template.encoding(expected.text)
-    if (
-        not found
-        and not isinstance(encoded, Encoded)
-        and _plainly_right(template, example, expected, encoded, stops)
-    ):
+    if not found and _plainly_right(template, example, expected, stops):
         return []
+    encoded = template.encoding(expected.text)
     return found + _faults(template, example, expected, encoded, turns=turns, stops=stops)
 
 
 def _plainly_right(
-    template: Template, example: Example, expected: Expected, encoded: Any, stops: StopSet
+    template: Template, example: Example, expected: Expected, stops: StopSet
 ) -> bool:
-    """Whether ids and labels are the expected ones, and each turn begins and ends with a token.
+    """Whether the ids are those of the text, and the bytes of the trained runs and of what lies
+    between them spell it, cut at the expected places.
 
-    False proves no fault: blanks, tokens across a boundary and lossy decoders are for _faults.
+    False proves no fault: tokens across a boundary and other tokenizers than byte-level ones are
+    for _faults.
     """
-    ids = example.input_ids
-    labels = [IGNORE_INDEX] * len(ids)
+    text, ids, labels = expected.text, example.input_ids, example.labels
+    if template.pieces is None or len(labels) != len(ids) or template.ids(text) != ids:
+        return False
+    spelled = partial(_spells, template.pieces)
+    token = place = 0  # how far ids and text are read
     for start, end in expected.spans:
-        first, last = encoded.char_to_token(start), encoded.char_to_token(end - 1)
-        text = expected.text[start:end]
-        if first is None or last is None or text in stops.texts:
+        first, past = _next_run(labels, token)
+        run, answer = ids[first:past], text[start:end]
+        if labels[first:past] != run or not _ends_in_stop(run, stops) or answer in stops.texts:
             return False
-        begins = encoded.token_to_chars(first)[0], encoded.token_to_chars(max(0, first - 1))[1]
-        if begins[0] != start or (first and begins[1] != start):
+        if not (spelled(ids[token:first], text[place:start]) and spelled(run, answer)):
             return False
-        run = ids[first : last + 1]
-        if encoded.token_to_chars(last)[1] != end or not _ends_in_stop(run, stops):
-            return False
-        if not _spell(template, run, text):
-            return False
-        labels[first : last + 1] = run
-    return bool(labels == example.labels and encoded.ids == ids)
+        token, place = past, end
+    nothing_left = _next_run(labels, token)[0] == len(ids)
+    return nothing_left and spelled(ids[token:], text[place:])
 
 
-def _spell(template: Template, ids: list[int], text: str) -> bool:
+def _next_run(labels: list[int], begin: int) -> tuple[int, int]:
+    """The first maximal run of trained labels from `begin` on, as [first, past); empty at the end
+    where there is none."""
+    trained = map(IGNORE_INDEX.__ne__, islice(labels, begin, None))
+    first = next(compress(count(begin), trained), len(labels))
+    try:
+        return first, labels.index(IGNORE_INDEX, first)
+    except ValueError:
+        return first, len(labels)
+
+
+def _spells(pieces: Mapping[int, bytes], ids: list[int], text: str) -> bool:
     """Whether the ids stand for exactly this text."""
-    pieces = template.pieces
-    if pieces is None:
-        backend = template.tokenizer.backend_tokenizer
-        return bool(backend.decode(ids, skip_special_tokens=False) == text)
     return b"".join(map(pieces.__getitem__, ids)) == text.encode("utf-8")
 
 

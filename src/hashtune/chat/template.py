@@ -17,7 +17,7 @@ import jinja2
 from hashtune.chat.accepted import as_parts, list_roles, merge_system
 from hashtune.chat.control import MARK, control_tokens, escape, without_marks
 from hashtune.chat.dates import date_string, with_frozen_clock
-from hashtune.chat.messages import normalise, refused_role
+from hashtune.chat.messages import is_plain, normalise, refused_role
 from hashtune.chat.reasoning import continues
 from hashtune.errors import Finding, InputError
 from hashtune.parts import with_text
@@ -26,6 +26,7 @@ from hashtune.writers import sha256_bytes
 
 RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError)
 ANSWER = "zqanswerqz"
+KEPT_IDS = 4  # a text, and the same with a stop behind it
 CHECKED = 32  # renders and encodings of each Template that transformers repeats
 
 
@@ -126,13 +127,17 @@ class Template:
     def _last(self) -> dict[str, Any]:
         return {}
 
+    @cached_property
+    def _last_ids(self) -> dict[str, list[int]]:
+        return {}
+
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
         """The text of a conversation.
 
         Raises:
             InputError: the template refuses it; the finding names the message.
         """
-        normal = list(messages) if all(map(_is_plain, messages)) else normalise(messages)
+        normal = list(messages) if all(map(is_plain, messages)) else normalise(messages)
         if self.merge_system:
             normal = merge_system(normal)
         if self._list_roles:
@@ -161,6 +166,23 @@ class Template:
             raise TypeError(f"the tokenizer returned {type(ids).__name__}, expected a list of ids")
         return ids
 
+    def ids(self, text: str) -> list[int]:
+        """The backend's ids of a text, marks of control.escape left out. The last few are kept.
+
+        Raises:
+            AssertionError: transformers gives other ids.
+        """
+        if text not in self._last_ids:
+            if self.escape and MARK in text:
+                ids = self.encoding(text).ids
+            else:  # without offsets, which take the backend longer than the ids
+                ids = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+                self._compare(text, ids)
+            if len(self._last_ids) == KEPT_IDS:
+                self._last_ids.clear()
+            self._last_ids[text] = ids
+        return self._last_ids[text]
+
     def encoding(self, text: str) -> Any:
         """The backend's encoding of a text: ids and offsets. The last one is kept.
 
@@ -170,17 +192,25 @@ class Template:
             AssertionError: transformers gives other ids.
         """
         if text not in self._last:
-            backend = self.tokenizer.backend_tokenizer
-            if backend.truncation or backend.padding:
-                backend.no_truncation()
-                backend.no_padding()
-            encoding = backend.encode(text, add_special_tokens=False)
+            encoding = self._backend.encode(text, add_special_tokens=False)
             marked = self.escape and MARK in text
-            if not marked and self._due("encoding") and self.encode(text) != encoding.ids:
-                raise AssertionError("transformers encodes this text otherwise")
+            if not marked:
+                self._compare(text, encoding.ids)
             self._last.clear()
             self._last[text] = without_marks(text, encoding) if marked else encoding
         return self._last[text]
+
+    @property
+    def _backend(self) -> Any:
+        backend = self.tokenizer.backend_tokenizer
+        if backend.truncation or backend.padding:
+            backend.no_truncation()
+            backend.no_padding()
+        return backend
+
+    def _compare(self, text: str, ids: list[int]) -> None:
+        if self._due("encoding") and self.encode(text) != ids:
+            raise AssertionError("transformers encodes this text otherwise")
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the prompt: what evaluation and generation feed to the model.
@@ -234,8 +264,3 @@ class Template:
             field=f"messages[{culprit + shift}].role",
             fix=f"change the row{merge}, or pin another template (tokenizer.chat_template)",
         )
-
-
-def _is_plain(message: Message) -> bool:
-    """Whether it is its own normal form: a role and a text, nothing else."""
-    return len(message) == 2 and "role" in message and type(message.get("content")) is str

@@ -70,7 +70,7 @@ def _ids(template: Template, text: str) -> list[int]:
     """What the tokenizer puts before any text (its BOS, or nothing), the text, EOS."""
     probe = template.tokenizer.backend_tokenizer.encode("x")
     begin = probe.ids[: probe.special_tokens_mask.index(0)]
-    return [*begin, *template.encoding(text).ids, template.tokenizer.eos_token_id]
+    return [*begin, *template.ids(text), template.tokenizer.eos_token_id]
 
 
 def _pieces(name: str, ids: list[int], cut: int | None) -> list[tuple[str, list[int]]]:
