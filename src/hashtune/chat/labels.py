@@ -1,7 +1,7 @@
 """Labels of an encoding: which tokens lie wholly inside the spans of text that are trained."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import le
 from typing import Any
@@ -25,7 +25,7 @@ def label_text(
         spans: ranges of characters that are trained, ascending.
     """
     ids = template.ids(text)
-    if template.pieces and (found := label_bytes(ids, template.pieces, text, spans)):
+    if template.pieces and (found := label_bytes(ids, template.piece_sizes, text, spans)):
         return ids, *found
     return ids, *label(template.encoding(text), ids, spans)
 
@@ -37,30 +37,34 @@ def label(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> tuple[list
 
 
 def label_bytes(
-    ids: Sequence[int], pieces: Mapping[int, bytes], text: str, spans: Sequence[Span]
+    ids: Sequence[int], sizes: Mapping[int, int], text: str, spans: Sequence[Span]
 ) -> tuple[list[int], int] | None:
-    """What label_tokens gives, from the bytes that each id stands for (pieces.byte_pieces).
+    """What label_tokens gives, from the number of bytes that each id stands for.
 
     None where the ids are longer or shorter than the text (a mark, a normaliser), or a span's edge
     is no edge between two tokens. Ids without offsets come from the backend in three quarters of
     the time.
     """
-    ends = list(accumulate(map(len, map(pieces.__getitem__, ids))))
-    plain = text.isascii()
-    if not ends or ends[-1] != (len(text) if plain else len(text.encode("utf-8"))):
+    ends = list(accumulate(map(sizes.__getitem__, ids), initial=0))
+    total = len(text) if text.isascii() else len(text.encode("utf-8"))
+    if ends[-1] != total:
         return None
     labels = [IGNORE_INDEX] * len(ids)
-    for span in spans:
-        start, end = span if plain else (len(text[:edge].encode("utf-8")) for edge in span)
-        first, last = bisect_left(ends, start) + 1 if start else 0, bisect_left(ends, end)
-        if (
-            not first <= last < len(ends)
-            or ends[last] != end
-            or (first and ends[first - 1] != start)
-        ):
+    for start, end in spans if text.isascii() else _in_bytes(text, spans):
+        first, past = bisect_left(ends, start), bisect_left(ends, end)
+        if ends[first : first + 1] != [start] or ends[past : past + 1] != [end]:
             return None
-        labels[first : last + 1] = ids[first : last + 1]
+        labels[first:past] = ids[first:past]
     return labels, 0
+
+
+def _in_bytes(text: str, spans: Sequence[Span]) -> Iterator[Span]:
+    """The spans as ranges of UTF-8 bytes; each character is counted once."""
+    read = place = 0
+    for start, end in spans:
+        begin = place + len(text[read:start].encode("utf-8"))
+        read, place = end, begin + len(text[start:end].encode("utf-8"))
+        yield begin, place
 
 
 def label_tokens(

@@ -34,7 +34,8 @@ def renderer(
     def render(messages: list[Message], add_generation_prompt: bool) -> str:
         if not all(map(reasoning.isdisjoint, messages)):
             messages = chat_template_utils._alias_reasoning_fields(messages)
-        names = {**fixed, "messages": messages, "add_generation_prompt": add_generation_prompt}
+        names = fixed.copy()
+        names["messages"], names["add_generation_prompt"] = messages, add_generation_prompt
         context.parent, context.vars, context.exported_vars = names, {}, set()
         return "".join(compiled.root_render_func(context))
 

@@ -96,6 +96,11 @@ class Template:
         return byte_pieces(self.tokenizer.backend_tokenizer)
 
     @cached_property
+    def piece_sizes(self) -> dict[int, int]:
+        """The number of those bytes by id."""
+        return {token: len(piece) for token, piece in (self.pieces or {}).items()}
+
+    @cached_property
     def _frozen(self) -> str:
         return with_frozen_clock(self.text, self.date)
 
