@@ -77,6 +77,7 @@ def test_the_shipped_spec_is_pinned(project):
             {"method.type": "qlora", "method.variant": "dora", "quantization.type": "int8"},
             ("method.variant", "contradiction"),
         ),
+        ({"method.targets": ["q_proj", "re:("]}, ("method.targets[1]", "target")),
         ({"checkpoint.every_steps": 3}, ("checkpoint.eval_every_steps", "contradiction")),
         ({"data.task.fields": []}, ("data.task.fields", "contradiction")),
         ({"schedule.warmup_steps": 5}, ("schedule.warmup_steps", "contradiction")),

@@ -1,6 +1,7 @@
 """The trainee: targets (C65), seeds, fp32 adapters, gradients everywhere."""
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,33 +16,11 @@ from hashtune.training.loss import token_losses
 from hashtune.training.model import (
     Trainee,
     build_trainee,
-    check_targets,
     quantization_config,
     set_determinism,
 )
 
-MODULES = ["", "model", "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj"]
 MakeTrainee = Callable[..., Trainee]
-
-
-def test_c65_each_wrong_target_is_named_with_the_nearest() -> None:
-    with pytest.raises(InputError) as caught:
-        check_targets(MODULES, ["q_proj", "v_projj", "qproj"])
-    found = [(f.field, f.message) for f in caught.value.findings]
-    assert found == [
-        ("method.targets[1]", "'v_projj' matches 0 modules; did you mean 'v_proj'?"),
-        ("method.targets[2]", "'qproj' matches 0 modules; did you mean 'q_proj'?"),
-    ]
-
-
-def test_targets_that_match() -> None:
-    check_targets(MODULES, ["q_proj", "self_attn.v_proj"])
-    check_targets(MODULES, "all-linear")
-
-
-def test_a_part_of_a_name_is_no_match() -> None:
-    with pytest.raises(InputError, match="'proj' matches 0 modules"):
-        check_targets(MODULES, ["proj"])
 
 
 def test_build_refuses_wrong_targets_before_peft(make_trainee: MakeTrainee) -> None:
@@ -49,9 +28,40 @@ def test_build_refuses_wrong_targets_before_peft(make_trainee: MakeTrainee) -> N
         make_trainee(targets=["q_proj", "v_projj"])
 
 
-def test_build_refuses_a_module_that_is_no_linear_layer(make_trainee: MakeTrainee) -> None:
-    with pytest.raises(InputError, match="'input_layernorm' matches 0 modules"):
-        make_trainee(targets=["q_proj", "input_layernorm"])
+@pytest.mark.parametrize("other", ["input_layernorm", "embed_tokens", "lm_head", "re:lm_.*"])
+def test_build_refuses_what_is_no_linear_module_of_a_block(
+    other: str, make_trainee: MakeTrainee
+) -> None:
+    with pytest.raises(InputError, match=f"'{re.escape(other)}' matches 0 modules"):
+        make_trainee(targets=["q_proj", other])
+
+
+def test_a_pattern_adapts_what_it_matches_and_is_counted(make_trainee: MakeTrainee) -> None:
+    pattern = r"re:model\.layers\.1\.(self_attn\.[qv]|mlp\.up)_proj"
+    trainee = make_trainee(targets=[pattern, "k_proj"])
+    assert trainee.targets == {pattern: 3, "k_proj": 2}
+    start = "base_model.model.model.layers"
+    adapted = ["0.self_attn.k", "1.mlp.up", "1.self_attn.k", "1.self_attn.q", "1.self_attn.v"]
+    assert list(trainee.parameters) == [
+        f"{start}.{name}_proj.lora_{side}.default.weight" for name in adapted for side in "AB"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("targets", "same"),
+    [
+        (["v_proj", "q_proj"], ["q_proj", "v_proj"]),
+        ([r"re:.*\.[qv]_proj"], ["q_proj", "v_proj"]),
+        (["re:.*"], "all-linear"),
+    ],
+)
+def test_how_targets_are_written_decides_no_bit(
+    targets: list[str], same: str | list[str], make_trainee: MakeTrainee
+) -> None:
+    one, two = make_trainee(targets=targets), make_trainee(targets=same)
+    assert one.parameters.keys() == two.parameters.keys()
+    for name, parameter in one.parameters.items():
+        assert torch.equal(parameter, two.parameters[name])
 
 
 def test_a_model_of_another_shape_is_refused() -> None:

@@ -206,7 +206,7 @@ class Quantization(Section):
 class Method(Section):
     """The adapter. `qlora` is LoRA over a quantised base; the variant holds over either: rslora
     scales by alpha / sqrt(r), dora trains a magnitude for each output. `targets`: "all-linear" or
-    names."""
+    names and patterns (targets.py)."""
 
     type: Literal["lora", "qlora"]
     variant: Variant
