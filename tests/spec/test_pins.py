@@ -47,7 +47,10 @@ def test_the_shipped_spec_is_pinned(project):
             {"base_model.source": "path", "base_model.sha256": None},
             ("base_model.sha256", "unpinned"),
         ),
-        ({"base_model.init_adapter": "x"}, ("base_model.init_adapter", "not-there-yet")),
+        (
+            {"base_model.init_adapter": {"path": "data/no", "sha256": HASH}},
+            ("base_model.init_adapter", "no-file"),
+        ),
         ({"data.eval.sha256": None}, ("data.eval.sha256", "unpinned")),
         ({"data.replay.sha256": None}, ("data.replay.sha256", "unpinned")),
         ({"data.sources.0.sha256": HASH}, ("data.sources[0].sha256", "pin-differs")),

@@ -46,6 +46,13 @@ class Run(Section):
     experiment: Name
 
 
+class InitAdapter(Section):
+    """An adapter to continue from: its folder in the project, the sha256 of its weights."""
+
+    path: str
+    sha256: Sha256
+
+
 class BaseModelSpec(Section):
     """Which weights. What pins them: wheel and path by sha256, hub by a 40-hex revision."""
 
@@ -55,7 +62,7 @@ class BaseModelSpec(Section):
     revision: str
     file: str | None
     sha256: Sha256 | None
-    init_adapter: str | None
+    init_adapter: InitAdapter | None
 
 
 class TokenizerSpec(Section):
