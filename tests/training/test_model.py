@@ -47,6 +47,32 @@ def test_a_pattern_adapts_what_it_matches_and_is_counted(make_trainee: MakeTrain
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
+def test_all_linear_begins_with_the_bits_of_peft_s_own_and_its_config_stays_small() -> None:
+    """Three blocks of seven: from 20 names on PEFT keeps the shortest endings that say as much."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "vocab_size": 9}
+    config = AutoConfig.for_model("llama", num_hidden_layers=3, pad_token_id=0, **sizes)
+    method = Method(type="lora", variant="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    trainee = build_trainee(
+        AutoModelForCausalLM.from_config(config), method, precision="fp32", seed=7
+    )
+    assert trainee.targets == {"all-linear": 21}
+    base = AutoModelForCausalLM.from_config(config)
+    torch.manual_seed(7)
+    theirs = get_peft_model(
+        base, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+    own = {name: p for name, p in theirs.named_parameters() if p.requires_grad}
+    assert own.keys() == trainee.parameters.keys()
+    assert all(torch.equal(own[name], p) for name, p in trainee.parameters.items())
+    assert trainee.peft.peft_config["default"].target_modules == {
+        *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    }
+
+
 @pytest.mark.parametrize(
     ("targets", "same"),
     [
