@@ -14,7 +14,7 @@ RULE = {
 }
 
 
-def entry(verdict="pass"):
+def entry(verdict="pass", init_adapter=None):
     return build_entry(
         name="triage",
         spec={
@@ -27,7 +27,7 @@ def entry(verdict="pass"):
         },
         manifest={"name": "tiny", "source": {"repo": "org/tiny", "revision": "abc"}},
         gate={"verdict": verdict, "rules": [RULE]},
-        train={"adapter_step": 7, "steps": 9},
+        train={"adapter_step": 7, "steps": 9, "init_adapter": init_adapter},
         hashes={"code": {"a": "1"}, "data": {"b": "2"}, "adapter": {"c": "3"}},
     )
 
@@ -48,6 +48,14 @@ def test_card_names_base_rules_and_a_five_line_snippet():
     assert len(SNIPPET.splitlines()) == 5
     assert "tags: [lora, hashtune]" in text
     assert "A lora adapter (r 8, alpha 16)" in text
+    assert "continued from" not in text
+
+
+def test_card_says_what_the_adapter_continued_from():
+    made = entry(init_adapter="5" * 64)
+    assert made["training"]["init_adapter"] == "5" * 64
+    text = model_card(made, folder="build/release/adapter")
+    assert f"It continued from an adapter whose weights have sha256 {'5' * 64}." in text
     ast.parse(SNIPPET.format(folder="x", dtype="float32", grow=""))
     assert "resize_token_embeddings" not in text
 

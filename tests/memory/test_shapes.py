@@ -10,7 +10,7 @@ from hashtune.memory.shapes import (
     adapted_modules,
     lora_parameters,
     magnitude_vectors,
-    matches,
+    match_targets,
     read_shape,
 )
 
@@ -65,10 +65,18 @@ def test_worked_adapter(targets: str | list[str]) -> None:
     }
 
 
-def test_targets_by_peft_s_rule() -> None:
+def test_targets_by_peft_s_rule_and_by_pattern() -> None:
     shape = read_shape(SMOLLM2)
-    assert matches(shape, "layers.3.self_attn.q_proj") == ["model.layers.3.self_attn.q_proj"]
-    assert matches(shape, "proj") == []
+    found = match_targets(shape, ["layers.3.self_attn.q_proj"])
+    assert found.names == ("model.layers.3.self_attn.q_proj",)
+    pattern = r"re:model\.layers\.([0-9]|1[0-4])\.mlp\..*"
+    assert match_targets(shape, [pattern, "q_proj"]).counts == {pattern: 45, "q_proj": 30}
+    assert adapted_modules(shape, [pattern, "q_proj"]) == {
+        "self_attn.q_proj": 30,
+        "mlp.gate_proj": 15,
+        "mlp.up_proj": 15,
+        "mlp.down_proj": 15,
+    }
     assert adapted_modules(shape, ["q_proj", "self_attn.q_proj", "layers.0.mlp.up_proj"]) == {
         "self_attn.q_proj": 30,
         "mlp.up_proj": 1,
@@ -93,7 +101,7 @@ def test_dora_s_magnitudes() -> None:
 
 def test_every_target_without_a_match_is_named() -> None:
     with pytest.raises(InputError) as caught:
-        adapted_modules(read_shape(SMOLLM2), ["q_proj", "v_projj", "embed"])
+        adapted_modules(read_shape(SMOLLM2), ["q_proj", "v_projj", "lm_head"])
     first, second = caught.value.findings
     assert first.message == "'v_projj' matches 0 modules; did you mean 'v_proj'?"
     assert first.field == "method.targets[1]"
@@ -141,7 +149,9 @@ TINY: dict[str, Any] = {
         ("gemma3_text", {}),
     ],
 )
-def test_counts_agree_with_the_modelling_code(model_type: str, extra: dict[str, Any]) -> None:
+def test_counts_and_names_agree_with_the_modelling_code(
+    model_type: str, extra: dict[str, Any]
+) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -153,7 +163,8 @@ def test_counts_agree_with_the_modelling_code(model_type: str, extra: dict[str, 
         model = AutoModelForCausalLM.from_config(config)
     shape = read_shape(config.to_diff_dict())
     assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
-    linears = [m for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)]
+    linears = {n: m for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
     assert shape.linear_weights + shape.vocab * shape.hidden == sum(
-        linear.weight.numel() for linear in linears
+        linear.weight.numel() for linear in linears.values()
     )
+    assert {"lm_head", *match_targets(shape, "all-linear").names} == linears.keys()

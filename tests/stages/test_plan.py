@@ -131,6 +131,16 @@ def test_a_changed_price_or_machine_leaves_fits_alone(checkout: Path) -> None:
     assert REPORT.read_bytes() != report
 
 
+def test_targets_are_counted_by_entry(checkout: Path) -> None:
+    pattern = r"re:model\.layers\.[0-4]\.mlp\..*"
+    write_params(**{"method.targets": ["q_proj", pattern]})
+    plan.run()
+    model = writers.read_json(REPORT)["model"]
+    assert model["targets"] == {"q_proj": 30, pattern: 15}
+    q, mlp = 30 * 16 * (576 + 576), 15 * 16 * (576 + 1536)
+    assert model["trainable"] == q + mlp
+
+
 def test_every_wrong_target_is_named(checkout: Path) -> None:
     write_params(**{"method.targets": ["q_proj", "v_projj", "gate"]})
     with pytest.raises(InputError) as caught:

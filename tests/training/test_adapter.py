@@ -68,17 +68,22 @@ def test_config_says_which_variant(
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], [r"re:.*\.1\.mlp\..*"]])
 def test_peft_loads_it_and_every_key_takes_effect(
-    make_trainee: MakeTrainee, make_base: Callable[..., object], tmp_path: Path
+    targets: list[str],
+    make_trainee: MakeTrainee,
+    make_base: Callable[..., object],
+    tmp_path: Path,
 ) -> None:
     """C67: no key is skipped, the loaded model says what the trained one says."""
     from peft import PeftModel
 
-    trainee = make_trainee()
+    trainee = make_trainee(targets=targets)
     with torch.no_grad():
         for parameter in trainee.parameters.values():
             parameter.add_(0.05)
     folder = write(trainee, tmp_path / "adapter")
+    assert "re:" not in (folder / CONFIG).read_text()  # PEFT gets names, never our pattern
     loaded = PeftModel.from_pretrained(make_base(), folder).eval()
     trainee.peft.eval()
     ids = torch.tensor([[5, 9, 30, 4]])

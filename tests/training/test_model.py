@@ -1,6 +1,7 @@
 """The trainee: targets (C65), seeds, fp32 adapters, gradients everywhere."""
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,33 +16,11 @@ from hashtune.training.loss import token_losses
 from hashtune.training.model import (
     Trainee,
     build_trainee,
-    check_targets,
     quantization_config,
     set_determinism,
 )
 
-MODULES = ["", "model", "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj"]
 MakeTrainee = Callable[..., Trainee]
-
-
-def test_c65_each_wrong_target_is_named_with_the_nearest() -> None:
-    with pytest.raises(InputError) as caught:
-        check_targets(MODULES, ["q_proj", "v_projj", "qproj"])
-    found = [(f.field, f.message) for f in caught.value.findings]
-    assert found == [
-        ("method.targets[1]", "'v_projj' matches 0 modules; did you mean 'v_proj'?"),
-        ("method.targets[2]", "'qproj' matches 0 modules; did you mean 'q_proj'?"),
-    ]
-
-
-def test_targets_that_match() -> None:
-    check_targets(MODULES, ["q_proj", "self_attn.v_proj"])
-    check_targets(MODULES, "all-linear")
-
-
-def test_a_part_of_a_name_is_no_match() -> None:
-    with pytest.raises(InputError, match="'proj' matches 0 modules"):
-        check_targets(MODULES, ["proj"])
 
 
 def test_build_refuses_wrong_targets_before_peft(make_trainee: MakeTrainee) -> None:
@@ -49,9 +28,66 @@ def test_build_refuses_wrong_targets_before_peft(make_trainee: MakeTrainee) -> N
         make_trainee(targets=["q_proj", "v_projj"])
 
 
-def test_build_refuses_a_module_that_is_no_linear_layer(make_trainee: MakeTrainee) -> None:
-    with pytest.raises(InputError, match="'input_layernorm' matches 0 modules"):
-        make_trainee(targets=["q_proj", "input_layernorm"])
+@pytest.mark.parametrize("other", ["input_layernorm", "embed_tokens", "lm_head", "re:lm_.*"])
+def test_build_refuses_what_is_no_linear_module_of_a_block(
+    other: str, make_trainee: MakeTrainee
+) -> None:
+    with pytest.raises(InputError, match=f"'{re.escape(other)}' matches 0 modules"):
+        make_trainee(targets=["q_proj", other])
+
+
+def test_a_pattern_adapts_what_it_matches_and_is_counted(make_trainee: MakeTrainee) -> None:
+    pattern = r"re:model\.layers\.1\.(self_attn\.[qv]|mlp\.up)_proj"
+    trainee = make_trainee(targets=[pattern, "k_proj"])
+    assert trainee.targets == {pattern: 3, "k_proj": 2}
+    start = "base_model.model.model.layers"
+    adapted = ["0.self_attn.k", "1.mlp.up", "1.self_attn.k", "1.self_attn.q", "1.self_attn.v"]
+    assert list(trainee.parameters) == [
+        f"{start}.{name}_proj.lora_{side}.default.weight" for name in adapted for side in "AB"
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
+def test_all_linear_begins_with_the_bits_of_peft_s_own_and_its_config_stays_small() -> None:
+    """Three blocks of seven: from 20 names on PEFT keeps the shortest endings that say as much."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "vocab_size": 9}
+    config = AutoConfig.for_model("llama", num_hidden_layers=3, pad_token_id=0, **sizes)
+    method = Method(type="lora", variant="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    trainee = build_trainee(
+        AutoModelForCausalLM.from_config(config), method, precision="fp32", seed=7
+    )
+    assert trainee.targets == {"all-linear": 21}
+    base = AutoModelForCausalLM.from_config(config)
+    torch.manual_seed(7)
+    theirs = get_peft_model(
+        base, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+    own = {name: p for name, p in theirs.named_parameters() if p.requires_grad}
+    assert own.keys() == trainee.parameters.keys()
+    assert all(torch.equal(own[name], p) for name, p in trainee.parameters.items())
+    assert trainee.peft.peft_config["default"].target_modules == {
+        *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    }
+
+
+@pytest.mark.parametrize(
+    ("targets", "same"),
+    [
+        (["v_proj", "q_proj"], ["q_proj", "v_proj"]),
+        ([r"re:.*\.[qv]_proj"], ["q_proj", "v_proj"]),
+        (["re:.*"], "all-linear"),
+    ],
+)
+def test_how_targets_are_written_decides_no_bit(
+    targets: list[str], same: str | list[str], make_trainee: MakeTrainee
+) -> None:
+    one, two = make_trainee(targets=targets), make_trainee(targets=same)
+    assert one.parameters.keys() == two.parameters.keys()
+    for name, parameter in one.parameters.items():
+        assert torch.equal(parameter, two.parameters[name])
 
 
 def test_a_model_of_another_shape_is_refused() -> None:

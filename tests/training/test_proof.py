@@ -49,7 +49,7 @@ def test_a_sound_adapter_passes_and_leaves_the_model_as_it_was(
 ) -> None:
     folder = write(trained, tmp_path / "a")
     before = {name: p.detach().clone() for name, p in trained.parameters.items()}
-    prove_adapter(trained, folder, row, updates=3)
+    prove_adapter(trained, folder, row, updates=3, start={})
     after = {n: p for n, p in trained.peft.named_parameters() if p.requires_grad}
     assert after.keys() == before.keys()
     assert all(after[name] is trained.parameters[name] for name in after)
@@ -66,16 +66,16 @@ def test_c58_layers_still_zero_are_counted_and_named(
         trained.parameters[B0.replace(".weight", ".default.weight")].zero_()
     folder = write(trained, tmp_path / "a")
     with pytest.raises(InputError) as caught:
-        prove_adapter(trained, folder, row, updates=3)
+        prove_adapter(trained, folder, row, updates=3, start={})
     (finding,) = caught.value.findings
     assert finding.rule == "untrained-layers"
     assert finding.message == f"3/4 lora_B tensors moved; still zero: {B0}"
-    prove_adapter(trained, folder, row, updates=0)  # nothing was to move
+    prove_adapter(trained, folder, row, updates=0, start={})  # nothing was to move
 
 
 def test_c58_none_moved() -> None:
     with pytest.raises(InputError, match=r"0/2 lora_B tensors moved; still zero: x\.lora_B, y"):
-        check_moved({f"{name}.lora_B": torch.zeros(2, 2) for name in ("y", "x")})
+        check_moved({f"{name}.lora_B": torch.zeros(2, 2) for name in ("y", "x")}, {})
 
 
 def test_c67_an_adapter_without_effect(trained: Trainee, row: Row, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_c67_an_adapter_without_effect(trained: Trainee, row: Row, tmp_path: Pat
                 parameter.fill_(1e-30)  # moved, and lost in the sum
     folder = write(trained, tmp_path / "a")
     with pytest.raises(InputError) as caught:
-        prove_adapter(trained, folder, row, updates=3)
+        prove_adapter(trained, folder, row, updates=3, start={})
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("no-effect", "optim.lr")
     assert finding.message == "after 3 updates the adapter changes no logit of row 3"
@@ -96,14 +96,14 @@ def test_c67_a_misnamed_tensor(trained: Trainee, row: Row, tmp_path: Path) -> No
     other = B0.replace("q_proj", "z_proj")
     change(folder, lambda found: {n.replace(B0, other): t for n, t in found.items()})
     with pytest.raises(AssertionError, match=f"other names than the model: lacks {B0}"):
-        prove_adapter(trained, folder, row, updates=3)
+        prove_adapter(trained, folder, row, updates=3, start={})
 
 
 def test_another_value_in_the_file(trained: Trainee, row: Row, tmp_path: Path) -> None:
     folder = write(trained, tmp_path / "a")
     change(folder, lambda found: {**found, B0: found[B0] + 0.5})
     with pytest.raises(AssertionError, match="logits are off by up to"):
-        prove_adapter(trained, folder, row, updates=3)
+        prove_adapter(trained, folder, row, updates=3, start={})
 
 
 @pytest.mark.parametrize("changed", [{"lora_alpha": 5.0}, {"use_rslora": True}])
@@ -114,7 +114,7 @@ def test_another_scale_in_the_config(
     config = json.loads((folder / CONFIG).read_text())
     (folder / CONFIG).write_text(json.dumps(config | changed))
     with pytest.raises(AssertionError, match="logits are off by up to"):
-        prove_adapter(trained, folder, row, updates=3)
+        prove_adapter(trained, folder, row, updates=3, start={})
 
 
 def test_what_fails_the_proof_never_has_the_real_name(trained: Trainee, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hashtune import records, writers
-from hashtune.errors import Stopped
+from hashtune.errors import InputError, Stopped
 from hashtune.spec.load import read_spec
 from hashtune.spec.schema import Spec
 from hashtune.stages import train
@@ -21,6 +21,15 @@ from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
 
 SECTIONS: dict[str, Any] = {
+    "base_model": {
+        "name": "synthetic",
+        "source": "synthetic",
+        "repo": "tiny",
+        "revision": "0",
+        "file": None,
+        "sha256": None,
+        "init_adapter": None,
+    },
     "method": {
         "type": "lora",
         "variant": "lora",
@@ -146,6 +155,7 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     assert (report["steps"], report["skipped_steps"]) == (6, 0)
     assert report["documents_apart"] == "proven before training"
     assert report["trainable_parameters"] == 2 * 2 * (64 + 64)  # 2 layers, q: A 2x64, B 64x2
+    assert report["targets"] == {"q_proj": 2}
     assert report["adapter_sha256"] == writers.sha256_file(train.OUT / "adapter" / train.WEIGHTS)
     assert not any(str(checkout).encode() in data for data in first.values())
     folder = checkout / "home" / "runs" / identity()
@@ -185,6 +195,7 @@ def test_stopped_and_run_again_gives_the_same_bytes(
 def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
     seen = {"as is": identity()}
     changes: list[dict[str, Any]] = [
+        {"base_model": {"init_adapter": {"path": "data/a", "sha256": "1" * 64}}},
         {"method": {"r": 4}},
         {"quantization": {"type": "nf4"}},
         {"optim": {"lr": 0.02}},
@@ -213,6 +224,26 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
     assert len(set(seen.values())) == len(seen)
 
 
+def test_a_pinned_adapter_is_continued_from_and_named(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train.run()
+    before = writers.read_json(Path("reports/train.json"))
+    assert before["init_adapter"] is None
+    Path("data").mkdir()
+    (train.OUT / "adapter").rename("data/first")
+    pin = {"path": "data/first", "sha256": before["adapter_sha256"]}
+    write_params({"base_model": {"init_adapter": pin}})
+    train.run()
+    report = writers.read_json(Path("reports/train.json"))
+    assert report["init_adapter"] == before["adapter_sha256"]
+    assert report["loss_first"] < before["loss_first"]  # it begins where the first one ended
+    monkeypatch.setattr(train, "load_base", lambda *a, **k: pytest.fail("it loaded"))
+    write_params({"base_model": {"init_adapter": pin}, "method": {"r": 4}})
+    with pytest.raises(InputError, match="has r 2, not 4"):
+        train.run()
+
+
 def test_how_often_checkpoints_are_written_does_not(checkout: Path) -> None:
     before = identity()
     write_params({"checkpoint": {"every_steps": 1, "keep_last": 9}})
@@ -222,7 +253,6 @@ def test_how_often_checkpoints_are_written_does_not(checkout: Path) -> None:
 def test_a_leaking_backend_stops_before_training(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hashtune.errors import InputError
     from hashtune.training.attention import Probe
 
     monkeypatch.setattr(train, "run_probe", lambda trainee, row: Probe(0.5, 0.0, 0.5, 1e-4))
@@ -235,7 +265,6 @@ def test_a_leaking_backend_stops_before_training(
 def test_layers_that_never_moved_are_refused(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hashtune.errors import InputError
 
     monkeypatch.setattr(train.Loop, "_record", lambda loop, *a: _zero(loop.trainee))
     with pytest.raises(InputError, match=r"1/2 lora_B tensors moved; still zero: \S+\.lora_B\.w"):
@@ -281,7 +310,6 @@ def test_an_early_stop_is_in_the_report(checkout: Path, monkeypatch: pytest.Monk
 def test_settings_that_the_plan_cannot_hold_are_refused_before_anything_is_loaded(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hashtune.errors import InputError
 
     writers.write_parquet(train.PACK / "eval.parquet", [], records.row_schema())
     monkeypatch.setattr(train, "load_base", lambda *a, **k: pytest.fail("it loaded"))
@@ -300,7 +328,6 @@ def test_settings_that_the_plan_cannot_hold_are_refused_before_anything_is_loade
 
 
 def test_an_optimizer_that_needs_cuda_is_refused_and_leaves_nothing(checkout: Path) -> None:
-    from hashtune.errors import InputError
 
     write_params({"optim": {"name": "paged_adamw_8bit"}})
     with pytest.raises(InputError, match="cuda-only"):

@@ -32,6 +32,8 @@ def model_card(entry: Mapping[str, Any], *, folder: str) -> str:
     method = spec["method"]
     added = spec["tokenizer"]["added_tokens"]
     grow = GROW.format(added=added) if added else ""
+    start = entry["training"]["init_adapter"]
+    began = f"It continued from an adapter whose weights have sha256 {start}. " if start else ""
     names = list(dict.fromkeys([method["type"], method["variant"]]))
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[spec["evaluation"]["base_precision"]]
     return f"""---
@@ -44,7 +46,7 @@ tags: [{", ".join(names)}, hashtune]
 
 A {" ".join(names)} adapter (r {method["r"]}, alpha {method["alpha"]:g}) over {base["name"]}
 ({base["source"]["repo"]} at {base["source"]["revision"]}), trained for {entry["checkpoint_step"]}
-steps. Verdict of its gate: **{entry["verdict"]}**.
+steps. {began}Verdict of its gate: **{entry["verdict"]}**.
 
 | rule | value | threshold | items | verdict |
 |---|--:|--:|--:|---|

@@ -5,7 +5,7 @@ from typing import Any
 from hashtune.errors import Finding, InputError
 from hashtune.memory.closed_form import Workload, full_logits_bytes
 from hashtune.memory.decisions import GB, Decision, Duration
-from hashtune.memory.shapes import adapted_modules
+from hashtune.memory.shapes import adapted_modules, match_targets
 
 
 def refuse(decision: Decision, *, hardware: str) -> None:
@@ -59,6 +59,7 @@ def describe(
             "trainable": work.adapter_parameters,
             "trainable_share": rounded(work.adapter_parameters / shape.parameters),
             "adapted_modules": adapted_modules(shape, work.targets),
+            "targets": match_targets(shape, work.targets).counts,
         },
         "micro_batch": {
             "rows": work.micro,

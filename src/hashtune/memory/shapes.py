@@ -4,13 +4,14 @@ No torch, no weights: a count takes microseconds. Checked against the modelling 
 transformers on the meta device, one family at a time (tests/memory/test_shapes.py).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hashtune.errors import Finding, InputError, nearest
+from hashtune.spec.targets import Matched, match
 
-ALL_LINEAR = "all-linear"
 CONFIG_FILE = "config.json"
 NEEDED = (
     *("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads"),
@@ -151,42 +152,25 @@ def _linears(
     )
 
 
-def matches(shape: Shape, target: str) -> list[str]:
-    """Full names of the block modules that a target adapts, by PEFT's rule: equal or a suffix."""
+def match_targets(shape: Shape, targets: str | Sequence[str]) -> Matched:
+    """What the targets match among the linear modules of the blocks.
+
+    Raises:
+        InputError: one finding for each target that matches no module.
+    """
     names = (
         f"model.layers.{layer}.{linear.name}"
         for layer in range(shape.layers)
         for linear in shape.linears
     )
-    return [name for name in names if name == target or name.endswith(f".{target}")]
+    return match(names, targets)
 
 
 def adapted_modules(shape: Shape, targets: str | Sequence[str]) -> dict[str, int]:
-    """How many modules of each name ("self_attn.q_proj") carry an adapter.
-
-    Args:
-        shape: the base.
-        targets: "all-linear" (every linear module of the blocks) or module names.
-
-    Raises:
-        InputError: one finding for each target that matches no module.
-    """
-    counts = {linear.name: 0 for linear in shape.linears}
-    if targets == ALL_LINEAR:
-        return {name: shape.layers for name in counts}
-    findings, adapted = [], set[str]()
-    known = sorted(linear.name.rpartition(".")[2] for linear in shape.linears)
-    for index, target in enumerate(targets):
-        found = matches(shape, target)
-        if not found:
-            message = f"{target!r} matches 0 modules; {nearest(target, known)}"
-            findings.append(Finding("target", message, field=f"method.targets[{index}]"))
-        adapted.update(found)
-    if findings:
-        raise InputError(findings)
-    for name in adapted:
-        counts[".".join(name.split(".")[-2:])] += 1
-    return {name: count for name, count in counts.items() if count}
+    """How many modules of each name ("self_attn.q_proj") carry an adapter, in the order of the
+    shape. InputError as `match_targets`."""
+    counts = Counter(".".join(name.split(".")[-2:]) for name in match_targets(shape, targets).names)
+    return {linear.name: counts[linear.name] for linear in shape.linears if counts[linear.name]}
 
 
 def lora_matrices(shape: Shape, r: int, targets: str | Sequence[str]) -> list[tuple[int, int, int]]:

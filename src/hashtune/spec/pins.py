@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hashtune.errors import Finding
+from hashtune.spec.init_adapter import init_findings
+from hashtune.spec.places import place
 from hashtune.spec.rows import REMOTE, address_fault, field_faults, policy_faults, remote_scheme
 from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.spec.training import training_findings
@@ -24,6 +26,7 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
     """All findings about pins and contradicting fields; files are read below `root`."""
     return [
         *_base_model(spec),
+        *_init_adapter(spec, root),
         *_data(spec),
         *_declarations(spec),
         *_plain_text(spec),
@@ -59,13 +62,11 @@ def _base_model(spec: Spec) -> Iterator[Finding]:
         )
     if base.source == "wheel" and base.file is None:
         yield _finding("base_model.file", "is missing", "name the weight file inside the wheel")
-    if base.init_adapter is not None:
-        yield _finding(
-            "base_model.init_adapter",
-            "continuing from an adapter is not in this version",
-            "set it to null",
-            rule="not-there-yet",
-        )
+
+
+def _init_adapter(spec: Spec, root: Path) -> list[Finding]:
+    pin = spec.base_model.init_adapter
+    return init_findings(pin, spec.method, spec.tokenizer.added_tokens, root) if pin else []
 
 
 def _data(spec: Spec) -> Iterator[Finding]:
@@ -166,18 +167,9 @@ def _url(uri: str, scheme: str, field: str) -> Iterator[Finding]:
         yield Finding(rule, message, file=FILE, field=field, fix=fix)
 
 
-def _place(root: Path, uri: str) -> tuple[Path, bool]:
-    """Where a path leads, links followed, and whether a file is there."""
-    try:
-        path = (root / uri).resolve()
-        return path, path.is_file()
-    except (OSError, RuntimeError, ValueError):  # a name too long, a loop of links, a NUL
-        return root.resolve(), False
-
-
 def _files(spec: Spec, root: Path) -> Iterator[Finding]:
     for field, uri, pin in pinned_files(spec):
-        path, there = _place(root, uri)
+        path, there = place(root, uri)
         if scheme := remote_scheme(uri):
             yield from _url(uri, scheme, field)
         elif not path.is_relative_to(root.resolve()):

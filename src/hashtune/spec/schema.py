@@ -46,6 +46,13 @@ class Run(Section):
     experiment: Name
 
 
+class InitAdapter(Section):
+    """An adapter to continue from: its folder in the project, the sha256 of its weights."""
+
+    path: str
+    sha256: Sha256
+
+
 class BaseModelSpec(Section):
     """Which weights. What pins them: wheel and path by sha256, hub by a 40-hex revision."""
 
@@ -55,7 +62,7 @@ class BaseModelSpec(Section):
     revision: str
     file: str | None
     sha256: Sha256 | None
-    init_adapter: str | None
+    init_adapter: InitAdapter | None
 
 
 class TokenizerSpec(Section):
@@ -206,7 +213,7 @@ class Quantization(Section):
 class Method(Section):
     """The adapter. `qlora` is LoRA over a quantised base; the variant holds over either: rslora
     scales by alpha / sqrt(r), dora trains a magnitude for each output. `targets`: "all-linear" or
-    names."""
+    names and patterns (targets.py)."""
 
     type: Literal["lora", "qlora"]
     variant: Variant

@@ -1,9 +1,11 @@
-"""Rules that join fields of optim, schedule and checkpoint, and the choices that need CUDA."""
+"""Rules that join fields of optim, schedule and checkpoint, targets that cannot be right, and the
+choices that need CUDA."""
 
 from collections.abc import Iterator
 
 from hashtune.errors import Finding
 from hashtune.spec.schema import Optim, Schedule, Spec
+from hashtune.spec.targets import entry_faults
 
 FILE = "params.yaml"
 # bitsandbytes 0.50 has no pages on a CPU: it warns and keeps the state where it is
@@ -14,6 +16,7 @@ def training_findings(spec: Spec) -> list[Finding]:
     """All findings about how training is set, before anything is computed."""
     found = [*_warmup(spec.schedule), *_decay(spec.schedule)]
     found += dora_over_int8(spec)
+    found += entry_faults(spec.method.targets)
     if spec.hardware.device == "cpu":
         found += cuda_only(spec.optim)
     return found

@@ -1,9 +1,10 @@
 """train: the adapter.
 
-Reads the packing plan and the base, trains with exact resume ($HASHTUNE_HOME/runs/<identity>/),
-writes build/train/adapter/ and build/train/curves/. Ends with the plan, or earlier when the eval
-loss no longer improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC
-finish the step, checkpoint and exit 75; `dvc repro` continues to the same bits.
+Reads the packing plan and the base, and the adapter to continue from where one is pinned
+(base_model.init_adapter); trains with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes
+build/train/adapter/ and build/train/curves/. Ends with the plan, or earlier when the eval loss no
+longer improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the
+step, checkpoint and exit 75; `dvc repro` continues to the same bits.
 """
 
 from functools import partial
@@ -19,6 +20,7 @@ from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
+from hashtune.training.init_adapter import continue_from, read_adapter
 from hashtune.training.loop import Loop
 from hashtune.training.model import (
     Trainee,
@@ -48,7 +50,7 @@ def run() -> None:
     stop.install()
     spec = frame.read_spec(
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
-        *("determinism", "checkpoint", "tokenizer"),
+        *("determinism", "checkpoint", "tokenizer", "base_model"),
     )
     identity = runs.train_identity(_identity_parts(spec))
     folder = home() / "runs" / identity
@@ -66,6 +68,7 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
     inputs = [MANIFEST, CODE, *sorted(PACK.glob("*.parquet"))]
     return {
         "inputs": {path.as_posix(): writers.sha256_file(path) for path in inputs},
+        "init_adapter": _init_sha256(spec),
         "method": spec.method.model_dump(),
         "quantization": spec.quantization.model_dump(),
         "optim": spec.optim.model_dump(),
@@ -82,6 +85,11 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
     }
 
 
+def _init_sha256(spec: Spec) -> str | None:
+    pin = spec.base_model.init_adapter
+    return pin.sha256 if pin else None
+
+
 def read_plan() -> Plan:
     """The packing plan from build/pack/."""
     rows = [Row(**row) for row in writers.read_parquet(PACK / "train.parquet")]
@@ -93,8 +101,10 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
     set_determinism(spec.determinism)
     plan = read_plan()
     check_plan(plan, spec.schedule, spec.checkpoint)
+    added = spec.tokenizer.added_tokens
+    start = read_adapter(spec.base_model.init_adapter, spec.method, added, Path.cwd())
     manifest = read_manifest(MANIFEST)
-    tokens = _token_ids(manifest, spec.tokenizer.added_tokens)
+    tokens = _token_ids(manifest, added)
     base = load_base(
         manifest,
         dtype=spec.precision,
@@ -104,7 +114,8 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
     trainee = build_trainee(
         base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
     )
-    probe = _probe(trainee, plan)
+    continue_from(trainee.peft, start)
+    facts = {"init_adapter": _init_sha256(spec)} | _probe(trainee, plan)
     settings = Settings(
         optim=spec.optim,
         schedule=spec.schedule,
@@ -123,10 +134,14 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         base_name=manifest.name,
         revision=str(manifest.source["revision"]),
         prove=partial(
-            prove_adapter, trainee, row=plan.rows[plan.steps[0][0]], updates=loop.progress.updates
+            prove_adapter,
+            trainee,
+            row=plan.rows[plan.steps[0][0]],
+            updates=loop.progress.updates,
+            start=start,
         ),
     )
-    _report(loop, manifest, probe)
+    _report(loop, manifest, facts)
 
 
 def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
@@ -144,9 +159,9 @@ def _probe(trainee: Trainee, plan: Plan) -> dict[str, object]:
     return {"documents_apart": "proven before training"}
 
 
-def _report(loop: Loop, manifest: Manifest, probe: dict[str, object]) -> None:
+def _report(loop: Loop, manifest: Manifest, facts: dict[str, object]) -> None:
     weights = OUTPUTS["adapter"] / WEIGHTS
-    report = {**summarise(loop, OUTPUTS["adapter"]), **probe}
+    report = {**summarise(loop, OUTPUTS["adapter"]), **facts}
     measured = measure(loop)
     frame.write_report("train", report)
     frame.write_machine("train", measured, belongs_to=weights)

@@ -9,9 +9,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hashtune import writers
+from hashtune.spec import init_adapter as pinned
 
-WEIGHTS = "adapter_model.safetensors"
-CONFIG = "adapter_config.json"
+WEIGHTS = pinned.WEIGHTS
+CONFIG = pinned.CONFIG
 
 
 def write_adapter(

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hashtune.errors import Finding, InputError, nearest
+from hashtune.errors import Finding, InputError
 from hashtune.spec.schema import Determinism, Method, Quantization
+from hashtune.spec.targets import match
 from hashtune.training.batches import Batch
 from hashtune.training.tokens import check_trainable, trainable_rows
 
@@ -58,12 +59,13 @@ class Trainee:
     """A PEFT model and how to run it.
 
     parameters: trainable name -> parameter, fp32, in name order. autocast: bf16 compute when the
-    spec says so.
+    spec says so. targets: entry of method.targets -> how many modules it matches.
     """
 
     peft: Any
     parameters: dict[str, nn.Parameter]
     precision: str
+    targets: dict[str, int]
 
     @property
     def device(self) -> torch.device:
@@ -119,9 +121,7 @@ def build_trainee(
             )
         )
     _refuse_changed_logits(base.config)
-    targets = method.targets if isinstance(method.targets, str) else list(method.targets)
-    linear = [name for name, module in base.named_modules() if isinstance(module, nn.Linear)]
-    check_targets(linear, targets)
+    matched = match(_linear_names(base), method.targets)
     if getattr(base, "is_quantized", False):
         base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
     seed_all(seed)
@@ -131,7 +131,7 @@ def build_trainee(
         lora_dropout=method.dropout,
         use_rslora=method.variant == "rslora",
         use_dora=method.variant == "dora",
-        target_modules=targets,
+        target_modules=list(matched.names),
         task_type="CAUSAL_LM",
         trainable_token_indices=trainable_rows(base, tokens),
     )
@@ -144,7 +144,14 @@ def build_trainee(
         parameter.data = parameter.data.float()
     if tokens:
         check_trainable(peft, tokens)
-    return Trainee(peft, trainable, precision)
+    return Trainee(peft, trainable, precision, matched.counts)
+
+
+def _linear_names(base: Any) -> list[str]:
+    """Full names of the linear modules without the head, as PEFT reads "all-linear"."""
+    head = base.get_output_embeddings()
+    linear = (pair for pair in base.named_modules() if isinstance(pair[1], nn.Linear))
+    return [name for name, module in linear if module is not head]
 
 
 def _refuse_changed_logits(config: Any) -> None:
@@ -157,22 +164,3 @@ def _refuse_changed_logits(config: Any) -> None:
     if changed:
         message = f"this base changes its logits ({', '.join(changed)}); train does not yet"
         raise InputError(Finding("unsupported-model", message, field="base_model"))
-
-
-def check_targets(modules: Sequence[str], targets: str | Sequence[str]) -> None:
-    """Raise InputError naming every target that matches no module, with the nearest name."""
-    if isinstance(targets, str):
-        return
-    last = {name.rsplit(".", 1)[-1] for name in modules if name}
-    findings = [
-        Finding(
-            "no-such-module",
-            f"{target!r} matches 0 modules; {nearest(target, last)}",
-            file="params.yaml",
-            field=f"method.targets[{index}]",
-        )
-        for index, target in enumerate(targets)
-        if not any(name == target or name.endswith(f".{target}") for name in modules)
-    ]
-    if findings:
-        raise InputError(findings)

@@ -5,7 +5,7 @@ of a row are those of the trained adapter to the bit, and they are not the base'
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,22 +25,25 @@ POSITIONS = 16  # logits of a row's last tokens: a vocabulary has 49,152 of them
 SAMPLES = 3
 
 
-def prove_adapter(trainee: Trainee, folder: Path, row: Row, *, updates: int) -> None:
+def prove_adapter(
+    trainee: Trainee, folder: Path, row: Row, *, updates: int, start: Mapping[str, Tensor]
+) -> None:
     """Reopen the adapter in `folder` and compare it with the one in memory.
 
     Args:
         trainee: the trained model; it is left as it was.
         folder: with adapter_model.safetensors and adapter_config.json.
         row: real tokens to compute logits for.
-        updates: how many were made; without any, no layer has moved and the logits are the base's.
+        updates: how many were made; without any, no layer has moved and the logits are the start's.
+        start: tensors of the adapter it continued from, empty if it began fresh.
 
     Raises:
-        InputError: some lora_B is still zero, or the adapter changes no logit.
+        InputError: some lora_B is what it was at the start, or the adapter changes no logit.
         AssertionError: the file does not give the trained adapter back, a fault of ours.
     """
     tensors = load_file(folder / WEIGHTS)
     if updates:
-        check_moved(tensors)
+        check_moved(tensors, start)
     with torch.no_grad(), evaluating(trainee):
         trained = _logits(trainee, row)
         with trainee.peft.disable_adapter():
@@ -56,13 +59,18 @@ def prove_adapter(trainee: Trainee, folder: Path, row: Row, *, updates: int) -> 
         raise InputError(Finding("no-effect", message, field="optim.lr", fix=fix))
 
 
-def check_moved(tensors: dict[str, Tensor]) -> None:
-    """Raise InputError naming lora_B tensors that are still zero: layers the loss never reached."""
+def check_moved(tensors: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> None:
+    """Raise InputError naming lora_B tensors that are still zero, or still those of `start` where
+    training continued from one: layers the loss never reached."""
     b = {name: tensor for name, tensor in tensors.items() if "lora_B" in name}
-    still = [name for name, tensor in b.items() if not tensor.any()]
+    if start:
+        still = [name for name, tensor in b.items() if torch.equal(tensor, start[name])]
+    else:
+        still = [name for name, tensor in b.items() if not tensor.any()]
     if still:
         names = ", ".join(sorted(still)[:SAMPLES])
-        message = f"{len(b) - len(still)}/{len(b)} lora_B tensors moved; still zero: {names}"
+        what = "as at the start" if start else "zero"
+        message = f"{len(b) - len(still)}/{len(b)} lora_B tensors moved; still {what}: {names}"
         raise InputError(Finding("untrained-layers", message, field="method.targets"))
 
 

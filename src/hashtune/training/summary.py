@@ -34,6 +34,7 @@ def summarise(loop: Loop, adapter: Path) -> dict[str, Any]:
         "adapter_step": loop.adapter_step,
         "eval_loss": evals[loop.adapter_step] if evals else None,
         "trainable_parameters": sum(p.numel() for p in loop.trainee.parameters.values()),
+        "targets": loop.trainee.targets,
     }
 
 

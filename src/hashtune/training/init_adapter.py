@@ -1,0 +1,89 @@
+"""Continue from a pinned adapter: its values take the place of the fresh adapter's.
+
+Read before the base is loaded, put in after; every difference is a finding, and nothing is filled
+up or left out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from hashtune.errors import Finding, InputError
+from hashtune.spec.init_adapter import FIELD, RULE, WEIGHTS, init_findings
+from hashtune.spec.schema import InitAdapter, Method
+from hashtune.training.adapter import compare
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # each value is one of fp32's
+SAMPLES = 3
+
+
+def read_adapter(
+    pin: InitAdapter | None, method: Method, added_tokens: Sequence[str], root: Path
+) -> dict[str, Tensor]:
+    """The tensors of the pinned file in fp32, none without a pin.
+
+    Raises:
+        InputError: as spec/init_adapter.py, and for a file that is no safetensors.
+    """
+    if pin is None:
+        return {}
+    if findings := init_findings(pin, method, added_tokens, root):
+        raise InputError(findings)
+    try:
+        tensors = load((root / pin.path / WEIGHTS).read_bytes())
+    except SafetensorError as error:
+        message = f"{pin.path}/{WEIGHTS} is no safetensors file: {error}"
+        raise InputError(Finding(RULE, message, field=FIELD)) from error
+    findings = [
+        Finding(RULE, f"{name} has elements of {tensor.dtype}", file=pin.path, field=FIELD)
+        for name, tensor in sorted(tensors.items())
+        if tensor.dtype not in DTYPES
+    ]
+    if findings or not tensors:
+        empty = Finding(RULE, f"{pin.path}/{WEIGHTS} holds no tensor", field=FIELD)
+        raise InputError(findings or empty)
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def continue_from(peft: Any, start: Mapping[str, Tensor]) -> None:
+    """Give the fresh adapter of the model the values of `start`; without any it stays fresh.
+
+    Raises:
+        InputError: `start` has other names or shapes than the adapter, or holds NaN or infinity.
+    """
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+    if not start:
+        return
+    fresh = get_peft_model_state_dict(peft, save_embedding_layers=False)
+    if findings := [*_names(start, fresh), *_values(start, fresh)]:
+        raise InputError(findings)
+    set_peft_model_state_dict(peft, dict(start))
+    compare(get_peft_model_state_dict(peft, save_embedding_layers=False), start)
+
+
+def _names(start: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> Iterator[Finding]:
+    faults = (
+        ("lacks", fresh.keys() - start.keys(), f"{len(fresh)} tensors that method.targets needs"),
+        ("holds", start.keys() - fresh.keys(), f"{len(start)} tensors that it has no place for"),
+    )
+    for what, names, rest in faults:
+        if names:
+            samples = ", ".join(sorted(names)[:SAMPLES])
+            message = f"the adapter to continue from {what} {len(names)} of {rest}: {samples}"
+            fix = "set method.targets to what that adapter was trained with"
+            yield Finding(RULE, message, file="params.yaml", field="method.targets", fix=fix)
+
+
+def _values(start: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> Iterator[Finding]:
+    for name in sorted(start.keys() & fresh.keys()):
+        shape, needed = list(start[name].shape), list(fresh[name].shape)
+        if shape != needed:
+            yield Finding(RULE, f"{name} has shape {shape}, the model needs {needed}", field=FIELD)
+        elif not bool(torch.isfinite(start[name]).all()):
+            yield Finding(RULE, f"{name} holds NaN or infinity", field=FIELD)
