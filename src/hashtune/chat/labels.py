@@ -9,11 +9,12 @@ from hashtune.chat.control import Encoded
 from hashtune.records import IGNORE_INDEX
 
 Span = tuple[int, int]
+Labelled = tuple[list[int], tuple[int, ...]]  # labels, and the places of straddling tokens
 BLANKS = ("Ġ", "Ċ", "ĉ", "č", "▁", " ")  # how vocabularies spell a leading blank
 FEW = 3  # so many spans are looked up in the encoding, each at a cost linear in its tokens
 
 
-def label(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> tuple[list[int], int]:
+def label(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> Labelled:
     """Labels and straddlers as label_tokens gives them, by the quickest way that is sure.
 
     Args:
@@ -28,9 +29,7 @@ def label(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> tuple[list
     return label_aligned(ids, offsets, spans) or label_tokens(ids, encoded.tokens, offsets, spans)
 
 
-def label_edges(
-    encoded: Any, ids: Sequence[int], spans: Sequence[Span]
-) -> tuple[list[int], int] | None:
+def label_edges(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> Labelled | None:
     """What label_tokens gives, from the tokens at the edges of the spans alone.
 
     None where a span's edge is no edge between two tokens. Offsets ascend in every encoding.
@@ -47,19 +46,20 @@ def label_edges(
         if encoded.token_to_chars(last)[1] != end or after[0] < end:
             return None
         labels[first : last + 1] = ids[first : last + 1]
-    return labels, 0
+    return labels, ()
 
 
 def label_tokens(
     ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[Span], spans: Sequence[Span]
-) -> tuple[list[int], int]:
+) -> Labelled:
     """Labels (the id where all characters of the token lie in a span, else -100) and straddlers.
 
     A piece that begins with a blank may have an offset without it (a tokenizer that trims
     offsets): then the characters since the last token belong to it.
     """
     labels = [IGNORE_INDEX] * len(ids)
-    straddling, reached, current = 0, 0, 0
+    straddlers = []
+    reached, current = 0, 0
     for index, (start, end) in enumerate(offsets):
         begin = min(start, reached) if pieces[index].startswith(BLANKS) else start
         reached = max(reached, end)
@@ -71,13 +71,13 @@ def label_tokens(
         if first <= begin and end <= last:
             labels[index] = ids[index]
         elif begin < first < end:
-            straddling += 1
-    return labels, straddling
+            straddlers.append(index)
+    return labels, tuple(straddlers)
 
 
 def label_aligned(
     ids: Sequence[int], offsets: Sequence[Span], spans: Sequence[Span]
-) -> tuple[list[int], int] | None:
+) -> Labelled | None:
     """What label_tokens gives, at once, where offsets leave no gap and spans end at tokens' ends.
 
     None where they do not.
@@ -93,7 +93,7 @@ def label_aligned(
         if first and ends[first - 1] > start:
             return None
         labels[first:stop] = ids[first:stop]
-    return labels, 0
+    return labels, ()
 
 
 def _without_gaps(starts: Sequence[int], ends: Sequence[int]) -> bool:
