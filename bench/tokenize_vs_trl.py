@@ -31,7 +31,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from hashtune import writers
 from hashtune.chat.chunks import tokenize_rows
-from hashtune.chat.examples import fit, tokenize_conversation
+from hashtune.chat.examples import tokenize_conversation
+from hashtune.chat.over_length import fit
 from hashtune.chat.stops import stop_sequences
 from hashtune.chat.template import Template
 from hashtune.records import conversation_schema

@@ -12,7 +12,8 @@ from fuzz.case import ANYTHING, Case
 from fuzz.make import short
 from fuzz.templates import LIMIT, TEMPLATES, Outcome, plain
 from hashtune.chat import chunks, summary
-from hashtune.chat.examples import fit, tokenize_conversation
+from hashtune.chat.examples import tokenize_conversation
+from hashtune.chat.over_length import fit
 from hashtune.chat.stops import stop_sequences
 from hashtune.chat.template import Template
 from hashtune.data.schemas import as_row

@@ -37,8 +37,9 @@ class Example:
     """A tokenized conversation (or turn).
 
     input_ids and labels have equal length; labels[i] is input_ids[i] or -100 (label at the
-    token's own position; the loss shifts). `straddling` counts tokens that reach from a prompt
-    into a body and are therefore not trained. The dict of a row in Parquet has the same keys.
+    token's own position; the loss shifts). `straddlers` are the places of the tokens that reach
+    from a prompt into a body and are therefore not trained; a row in Parquet holds their number,
+    `straddling`, and the other fields.
     """
 
     id: str
@@ -46,7 +47,12 @@ class Example:
     source: str
     input_ids: list[int]
     labels: list[int]
-    straddling: int = 0
+    straddlers: tuple[int, ...] = ()
+
+    @property
+    def straddling(self) -> int:
+        """Number of tokens that reach from a prompt into a body."""
+        return len(self.straddlers)
 
     @property
     def trained_tokens(self) -> int:

@@ -111,7 +111,7 @@ def test_every_address_is_refused_as_stated(fuzz_data, tmp_path):
     [
         (pins, "address_fault", lambda _: None, "spec finds [], expected 'secret'"),
         (prepare, "address_fault", lambda _: None, "prepare prints the secret"),
-        (pins, "_place", lambda root, uri: ((root / uri).resolve(), True), "Traceback"),
+        (pins, "place", lambda root, uri: ((root / uri).resolve(), True), "Traceback"),
         (sources, "_uri_fault", lambda _: None, "expected 'outside'"),
     ],
 )

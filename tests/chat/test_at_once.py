@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hashtune.chat import bodies as bodies_module
 from hashtune.chat import second
-from hashtune.chat.bodies import Layout, layouts
+from hashtune.chat.bodies import Layout, Unstable, layouts
 from hashtune.chat.rendering import searched_texts
 from hashtune.chat.template import Template
 from hashtune.errors import InputError
@@ -35,9 +35,15 @@ CENSOR = (
 def both(stops_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The layouts of a conversation as it is laid out, and by the per-turn definition alone."""
 
-    def lay_out(template: Template, messages: list[Any], *declared: str) -> Any:
+    def lay_out(
+        template: Template,
+        messages: list[Any],
+        *declared: str,
+        unstable: Unstable = "error",
+        turns: list[int] | None = None,
+    ) -> Any:
         stops = stops_of(template, *declared)
-        turns = [k for k, m in enumerate(messages) if m["role"] == "assistant"]
+        turns = turns or [k for k, m in enumerate(messages) if m["role"] == "assistant"]
         results: list[list[Layout] | list[str]] = []
         for few in (3, 10**6):
             with monkeypatch.context() as patch:
@@ -49,7 +55,7 @@ def both(stops_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Calla
                             messages,
                             stops,
                             turns=turns,
-                            unstable="error",
+                            unstable=unstable,
                             mismatch="error",
                         )
                     )
@@ -60,7 +66,9 @@ def both(stops_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Calla
     return lay_out
 
 
-words = st.sampled_from(["hi", "yo", " yes \n", "user", "<think>x</think>y", "\n", "é🙂", "|end|"])
+words = st.sampled_from(
+    ["hi", "yo", " yes \n", "user", "<think>x</think>y", "</think><think>", "\n", "é🙂", "|end|"]
+)
 asides = st.sampled_from(["none", "call", "system"])
 
 
@@ -77,6 +85,7 @@ asides = st.sampled_from(["none", "call", "system"])
         max_size=9,
     ),
     declared=st.booleans(),
+    unstable=st.sampled_from(["error", "last"]),
 )
 def test_at_once_is_the_per_turn_definition(
     both: Callable[..., Any],
@@ -86,6 +95,7 @@ def test_at_once_is_the_per_turn_definition(
     name: str,
     pairs: list[tuple[str, str, str]],
     declared: bool,
+    unstable: Unstable,
 ) -> None:
     messages: list[Any] = []
     for question, answer, aside in pairs:
@@ -98,7 +108,7 @@ def test_at_once_is_the_per_turn_definition(
             reply["tool_calls"] = [{"function": {"name": "now", "arguments": {"zone": answer}}}]
             messages += [{"role": "tool", "content": "noon"}, {"role": "assistant", "content": "x"}]
     stops = ["<|user|>", "<|tool|>", "<|system|>"] if declared else []
-    at_once, one_by_one = both(make_template(sources[name]), messages, *stops)
+    at_once, one_by_one = both(make_template(sources[name]), messages, *stops, unstable=unstable)
     assert at_once == one_by_one
 
 
@@ -144,6 +154,54 @@ def test_cost_is_linear_in_the_turns(
         counts[turns] = renders(template, partial(tokenized, template, messages), monkeypatch)
     assert counts[20][0] == counts[40][0] == counts[80][0] < 40
     assert counts[80][1] < 4.2 * counts[20][1]
+
+
+def test_last_is_linear_where_a_template_is_unstable(
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many renders for 20 turns as for 10, of twice the messages; split renders every turn."""
+    counts: dict[Any, tuple[int, int]] = {}
+    for unstable in ("last", "split"):
+        for turns in (10, 20, 40):
+            template = make_template(sources["thinker"])
+            messages = talk(*["hi", "yo"] * turns)
+            run = partial(tokenized, template, messages, unstable=unstable)
+            assert len(run().examples) == (1 if unstable == "last" else turns)
+            counts[unstable, turns] = renders(template, run, monkeypatch)
+    assert counts["last", 10][0] == counts["last", 20][0] == counts["last", 40][0] < 60
+    assert counts["last", 40][1] < 4.2 * counts["last", 10][1]
+    assert counts["split", 20][0] >= counts["split", 10][0] + 2 * 10
+
+
+def test_last_lists_the_findings_of_every_turn(
+    both: Callable[..., Any],
+    make_template: Callable[..., Any],
+    sources: dict[str, str],
+    talk: Callable[..., Any],
+) -> None:
+    """Closed and opened again is open, which no feature tells: turns 9 and 13 are asked for it."""
+    messages = talk(*["hi", "<think>x</think>yo"] * 12)
+    messages[9]["content"] = messages[13]["content"] = "</think><think>"
+    quick, one_by_one = both(make_template(sources["thinker"]), messages, unstable="last")
+    assert quick == one_by_one
+    assert [text.split(":")[0] for text in quick] == ["messages[9].content", "messages[13].content"]
+
+
+def test_last_whose_own_answer_moves_is_refused(
+    both: Callable[..., Any], make_template: Callable[..., Any], talk: Callable[..., Any]
+) -> None:
+    """The last trained turn is not the last message: the whole shows its answer otherwise."""
+    messages = talk(*["hi", "yo"] * 12)
+    messages[23]["train"] = False
+    template = make_template(FORGETFUL.replace("loop.revindex < 5", "loop.last"))
+    turns = [k for k, m in enumerate(messages) if m["role"] == "assistant" and k < 23]
+    quick, one_by_one = both(template, messages, unstable="last", turns=turns)
+    assert quick == one_by_one
+    assert len(quick) == 11 and all("inference sees" in text for text in quick)
 
 
 def test_without_the_few_prompts_every_prompt_is_rendered(

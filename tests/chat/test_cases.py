@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from hashtune.chat.examples import Tokenized, fit, tokenize_conversation
+from hashtune.chat.examples import Tokenized, tokenize_conversation
+from hashtune.chat.over_length import fit
 from hashtune.chat.stops import stop_sequences
 from hashtune.chat.template import Template
 from hashtune.errors import Finding, InputError

@@ -1,4 +1,4 @@
-"""Conversations become examples: exact masks, straddling, contents, policies, over-length."""
+"""Conversations become examples: exact masks, straddling, contents, policies."""
 
 import itertools
 from collections.abc import Callable
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hashtune.chat.examples import Tokenized, fit
+from hashtune.chat.examples import Tokenized
 from hashtune.chat.labels import label, label_aligned, label_bytes, label_tokens
 from hashtune.chat.pieces import byte_pieces
 from hashtune.errors import Finding, InputError
-from hashtune.records import Dropped, Example
+from hashtune.records import Example
 
 MERGES = (("Ċ", "Ċ"), ("o", "k"), ("Ġ", "ok"))
 
@@ -126,24 +126,28 @@ def test_prompt_that_ends_in_a_blank(
 
 
 @pytest.mark.parametrize(
-    ("pieces", "offsets", "spans", "expected", "straddling"),
+    ("pieces", "offsets", "spans", "expected", "straddlers"),
     [
-        ("abc", [(0, 2), (2, 4), (4, 6)], [(2, 4)], [-100, 11, -100], 0),
-        ("abc", [(0, 3), (3, 4), (4, 6)], [(2, 4)], [-100, 11, -100], 1),
-        ("abc", [(0, 2), (2, 5), (5, 6)], [(2, 4)], [-100, -100, -100], 0),
+        ("abc", [(0, 2), (2, 4), (4, 6)], [(2, 4)], [-100, 11, -100], ()),
+        ("abc", [(0, 3), (3, 4), (4, 6)], [(2, 4)], [-100, 11, -100], (0,)),
+        ("abc", [(0, 2), (2, 5), (5, 6)], [(2, 4)], [-100, -100, -100], ()),
         # offsets without the blank: the piece " b" holds it, "b" does not
-        ("aĠc", [(0, 1), (3, 4), (4, 6)], [(3, 4)], [-100, -100, -100], 1),
-        ("a▁c", [(0, 1), (2, 4), (4, 6)], [(1, 4)], [-100, 11, -100], 0),
-        ("abc", [(0, 1), (3, 4), (4, 6)], [(3, 4)], [-100, 11, -100], 0),
-        ("abc", [(0, 2), (2, 3), (2, 3)], [(2, 3)], [-100, 11, 12], 0),  # bytes of a character
-        ("abc", [(0, 2), (2, 4), (4, 6)], [(0, 2), (4, 6)], [10, -100, 12], 0),
-        ("abc", [(0, 2), (2, 2), (2, 4)], [(2, 4)], [-100, 11, 12], 0),
+        ("aĠc", [(0, 1), (3, 4), (4, 6)], [(3, 4)], [-100, -100, -100], (1,)),
+        ("a▁c", [(0, 1), (2, 4), (4, 6)], [(1, 4)], [-100, 11, -100], ()),
+        ("abc", [(0, 1), (3, 4), (4, 6)], [(3, 4)], [-100, 11, -100], ()),
+        ("abc", [(0, 2), (2, 3), (2, 3)], [(2, 3)], [-100, 11, 12], ()),  # bytes of a character
+        ("abc", [(0, 2), (2, 4), (4, 6)], [(0, 2), (4, 6)], [10, -100, 12], ()),
+        ("abc", [(0, 2), (2, 2), (2, 4)], [(2, 4)], [-100, 11, 12], ()),
     ],
 )
 def test_label_tokens(
-    pieces: str, offsets: list[Any], spans: list[Any], expected: list[int], straddling: int
+    pieces: str,
+    offsets: list[Any],
+    spans: list[Any],
+    expected: list[int],
+    straddlers: tuple[int, ...],
 ) -> None:
-    assert label_tokens([10, 11, 12], pieces, offsets, spans) == (expected, straddling)
+    assert label_tokens([10, 11, 12], pieces, offsets, spans) == (expected, straddlers)
 
 
 @given(
@@ -170,34 +174,34 @@ def test_labels_at_once_are_those_of_the_token_by_token_definition(
 
 def test_labels_at_once_where_every_span_ends_with_a_token() -> None:
     offsets = [(0, 2), (2, 4), (4, 6)]
-    assert label_aligned([10, 11, 12], offsets, [(2, 4)]) == ([-100, 11, -100], 0)
+    assert label_aligned([10, 11, 12], offsets, [(2, 4)]) == ([-100, 11, -100], ())
     assert label_aligned([10, 11, 12], offsets, [(3, 4)]) is None
     parts = [(0, 2), (2, 3), (2, 3)]  # two tokens are parts of one character
-    assert label_aligned([10, 11, 12], parts, [(2, 3)]) == ([-100, 11, 12], 0)
+    assert label_aligned([10, 11, 12], parts, [(2, 3)]) == ([-100, 11, 12], ())
 
 
 def test_labels_by_the_bytes_of_each_id() -> None:
     """Ids 0 to 5 stand for i, t, " ok", <|end|> and the first and the last bytes of é."""
     sizes = dict(enumerate([1, 1, 3, 7, 1, 1]))
     text, ids = "it ok<|end|>", [0, 1, 2, 3]
-    assert label_bytes(ids, sizes, text, [(2, 12)]) == ([-100, -100, 2, 3], 0)
-    assert label_bytes(ids, sizes, text, [(0, 1), (2, 5)]) == ([0, -100, 2, -100], 0)
+    assert label_bytes(ids, sizes, text, [(2, 12)]) == ([-100, -100, 2, 3], ())
+    assert label_bytes(ids, sizes, text, [(0, 1), (2, 5)]) == ([0, -100, 2, -100], ())
     assert label_bytes(ids, sizes, text, [(3, 12)]) is None  # the blank is one token with ok
     assert label_bytes(ids, sizes, text, [(2, 11)]) is None
     assert label_bytes(ids, sizes, text, [(2, 13)]) is None
     assert label_bytes(ids, sizes, text[:-1], [(2, 5)]) is None  # not the ids of this text
-    assert label_bytes([0, 4, 5, 1], sizes, "iét", [(1, 2)]) == ([-100, 4, 5, -100], 0)
-    assert label_bytes([0, 4, 5, 1], sizes, "iét", [(2, 3)]) == ([-100, -100, -100, 1], 0)
-    assert label_bytes([4, 5, 0, 4, 5], sizes, "éié", [(0, 1), (2, 3)]) == ([4, 5, -100, 4, 5], 0)
-    assert label_bytes([], sizes, "", []) == ([], 0)
+    assert label_bytes([0, 4, 5, 1], sizes, "iét", [(1, 2)]) == ([-100, 4, 5, -100], ())
+    assert label_bytes([0, 4, 5, 1], sizes, "iét", [(2, 3)]) == ([-100, -100, -100, 1], ())
+    assert label_bytes([4, 5, 0, 4, 5], sizes, "éié", [(0, 1), (2, 3)]) == ([4, 5, -100, 4, 5], ())
+    assert label_bytes([], sizes, "", []) == ([], ())
 
 
 def test_labels_where_the_bytes_do_not_tell(byte_tokenizer: Callable[..., Any]) -> None:
     backend = byte_tokenizer(merges=MERGES).backend_tokenizer
     encoded = backend.encode("it ok<|end|>", add_special_tokens=False)
-    assert label(encoded, encoded.ids, [(3, 12)]) == ([-100, -100, -100, encoded.ids[3]], 1)
+    assert label(encoded, encoded.ids, [(3, 12)]) == ([-100, -100, -100, encoded.ids[3]], (2,))
     smile = backend.encode("a🙂b", add_special_tokens=False)
-    assert label(smile, smile.ids, [(1, 2)]) == ([-100, *smile.ids[1:5], -100], 0)
+    assert label(smile, smile.ids, [(1, 2)]) == ([-100, *smile.ids[1:5], -100], ())
 
 
 @settings(max_examples=200, deadline=None)
@@ -324,27 +328,3 @@ def test_structure_is_refused_before_rendering(
     assert [str(finding) for finding in found] == [
         "triage:3: messages[2]: nothing to learn after messages[1] [trailing]"
     ]
-
-
-def examples(*lengths: int) -> list[Example]:
-    return [
-        Example(f"e{n}", f"e{n}", "triage", [5] * n, [-100] * (n - 3) + [5] * 3) for n in lengths
-    ]
-
-
-def test_c33_over_length_is_dropped_whole_with_a_ledger_line() -> None:
-    lines = {"e13": 1, "e10": 2}
-    kept, dropped = fit(examples(13, 10), max_seq_len=10, over_length="drop", lines=lines)
-    assert [example.id for example in kept] == ["e10"]
-    detail = (
-        "13 tokens exceed 10: 0 of 3 trained tokens would be left (prompt alone is 10), "
-        "and the end marker lost"
-    )
-    assert dropped == [Dropped("e13", "triage", 1, "over_length", detail)]
-
-
-def test_over_length_as_an_error_lists_all() -> None:
-    lines = {"e13": 1, "e10": 2, "e12": 3}
-    with pytest.raises(InputError) as caught:
-        fit(examples(13, 10, 12), max_seq_len=10, over_length="error", lines=lines)
-    assert [(f.file, f.line) for f in caught.value.findings] == [("triage", 1), ("triage", 3)]

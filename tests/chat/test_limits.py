@@ -1,6 +1,5 @@
 """What a max_seq_len costs: case C33 and a table worked by hand."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from hashtune.chat.limits import (
     Distribution,
+    Gains,
     candidates,
     curve,
     distribution,
@@ -20,12 +20,11 @@ from hashtune.chat.limits import (
 
 
 def of(*pairs: tuple[int, int]) -> Distribution:
-    """The distribution of examples of (tokens, trained tokens)."""
-    examples, trained = Counter[int](), Counter[int]()
+    """The distribution of examples of (tokens, trained tokens), each of one turn."""
+    gains = Gains()
     for size, count in pairs:
-        examples[size] += 1
-        trained[size] += count
-    return distribution(examples, trained)
+        gains.count(size, examples=1, turns=1, tokens=size, trained=count)
+    return distribution(gains)
 
 
 FIVE = of((300, 10), (64, 200 - 140), (65, 20), (100, 30), (10, 1))
@@ -36,6 +35,7 @@ def test_c33_one_over_long_row_loses_its_13_tokens_of_23() -> None:
     assert loss(found, 10) == {
         "max_seq_len": 10,
         "examples_lost": 1,
+        "turns_lost": 1,
         "tokens_lost": 13,  # 56.5 % of 23
         "trained_tokens_lost": 5,
     }
@@ -43,6 +43,7 @@ def test_c33_one_over_long_row_loses_its_13_tokens_of_23() -> None:
     assert loss(found, 9) == {
         "max_seq_len": 9,
         "examples_lost": 2,
+        "turns_lost": 2,
         "tokens_lost": 23,
         "trained_tokens_lost": 9,
     }
@@ -77,7 +78,7 @@ def test_percentiles_are_those_of_all_lengths_written_out(sizes: list[int]) -> N
 
 
 def test_the_table() -> None:
-    table = limits_report(FIVE)["limits"]
+    table = limits_report(FIVE, of())["limits"]
     lost = [(row["max_seq_len"], row["examples_lost"], row["trained_tokens_lost"]) for row in table]
     assert lost == [(64, 3, 60), (65, 2, 40), (128, 1, 10), (256, 1, 10), (300, 0, 0), (512, 0, 0)]
 

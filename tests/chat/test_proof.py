@@ -125,7 +125,7 @@ def test_a_claimed_straddler_does_not_excuse_a_lost_token(
     case: tuple[Any, list[Any], Example, Any],
 ) -> None:
     template, messages, example, stops = case
-    bad = dataclasses.replace(relabel(example, late), straddling=1)
+    bad = dataclasses.replace(relabel(example, late), straddlers=(9,))
     assert prove(template, messages, bad, turns=[1, 3], stops=stops)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hashtune.chat.examples import Tokenized, fit
+from hashtune.chat.examples import Tokenized
 from hashtune.chat.texts import prove_text, tokenize_text
 from hashtune.errors import InputError
 from hashtune.records import TEXT, Conversation, Example
@@ -51,7 +51,7 @@ def test_the_whole_text_is_trained_and_no_template_is_applied(bare: Any, with_bo
     """Nothing precedes the first token of a document, so nothing predicts it: label -100."""
     done = tokenize_text(plain("hi"), bare, cut=None)
     example = Example("c", "c", "notes", [71, 72, END], [-100, 72, END])
-    assert done == Tokenized([example], 1, [])
+    assert done == Tokenized([example], 1, [], text=True)
     (example,) = tokenize_text(plain("hi"), with_bos, cut=None).examples
     assert example.input_ids == [BOS, 71, 72, END]
     assert example.labels == [-100, 71, 72, END]
@@ -176,16 +176,3 @@ def test_a_lost_piece_is_caught(bare: Any) -> None:
     shifted = replace(pieces[1], input_ids=[65, 67, 68], labels=[-100, 67, 68])
     said = [f.message for f in prove_text(bare, "abcdef", [pieces[0], shifted, pieces[2]])]
     assert said == ["piece 2 begins with 65, the one before it ends with 66"]
-
-
-def test_split_is_for_plain_text_and_refuses_conversations() -> None:
-    example = Example("c", "c", "triage", [1, 2, 3, 4], [-100, -100, 3, 4])
-    with pytest.raises(InputError) as caught:
-        fit([example], max_seq_len=3, over_length="split", lines={"c": 7})
-    (finding,) = caught.value.findings
-    assert (finding.rule, finding.file, finding.line) == ("over-length", "triage", 7)
-    assert finding.fix == (
-        "raise data.max_seq_len, or set data.over_length to drop (`hashtune inspect --lengths` "
-        "then tells what other values would lose); split cuts plain text only, "
-        "a conversation is not split by turn in this version"
-    )

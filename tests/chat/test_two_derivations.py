@@ -87,7 +87,7 @@ def by_turns(case: Case, example: Example) -> bool:
     (layout,) = bodies_module.layouts(template, messages, stops, turns=turns, **policies)
     encoded = template.encoding(layout.text)
     spans = [(body.start, body.end) for body in layout.bodies]
-    return label(encoded, encoded.ids, spans) == (example.labels, 0)
+    return label(encoded, encoded.ids, spans) == (example.labels, ())
 
 
 def by_marks(case: Case, example: Example) -> bool:

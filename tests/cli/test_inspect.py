@@ -132,9 +132,13 @@ def test_lengths_say_what_a_limit_loses(inspect):
     lines = inspect("--lengths")[1].splitlines()
     assert lines[0] == "──────── train lengths"
     assert lines[1].startswith("  4 examples; tokens: p50 ")
-    assert lines[2] == "  max_seq_len  examples_lost  tokens_lost  trained_tokens_lost"
-    assert [line.split()[:2] for line in lines[3:] if line.split()[0] == "64"] == [["64", "1"]]
-    assert lines[-2].endswith(" loses nothing") and "at most 1 %" in lines[-1]
+    assert lines[2] == "  data.over_length=drop"
+    table = "  max_seq_len  examples_lost  turns_lost  tokens_lost  trained_tokens_lost"
+    half = lines.index("  data.over_length=split")
+    assert lines[3] == lines[half + 1] == table
+    for part in (lines[3:half], lines[half + 1 :]):  # the long one is a single turn
+        assert [line.split()[:3] for line in part if line.split()[0] == "64"] == [["64", "1", "1"]]
+        assert part[-2].endswith(" loses nothing") and "at most 1 %" in part[-1]
 
 
 def test_dropped_rows_of_both_stages(inspect):

@@ -10,6 +10,7 @@ import yaml
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from hashtune import writers
+from hashtune.chat import over_length
 from hashtune.errors import InputError
 from hashtune.records import conversation_schema
 from hashtune.spec.load import read_params
@@ -256,15 +257,60 @@ def test_over_long_plain_text_is_dropped_refused_or_split() -> None:
     assert report["dropped"] == {} and report["rows_in"] == 1 + len(pieces)
     assert sum(len(row["input_ids"]) - 1 for row in pieces) == whole - 1
     assert {len(row["input_ids"]) for row in pieces[:-1]} == {64}
-    write_split("train", TEXT, long_talk())
-    (line,) = refuse_outputs()
-    assert "a conversation is not split by turn in this version" in line
 
 
-def refuse_outputs() -> list[str]:
-    with pytest.raises(InputError) as caught:
+FILES = [f"build/tokenize/{name}" for name in ("train.parquet", "eval.parquet", "ledger.jsonl")]
+FILES += ["reports/tokenize.json", "reports/plots/lengths.tsv"]
+
+
+def test_over_long_conversations_are_split_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five rounds, as many as fit into 64 tokens are kept, as they stand in the whole."""
+    talks = [TALK * rounds for rounds in range(1, 6)]
+    write_params(over_length="split")
+    write_split("train", *talks, [*long_talk(), *TALK], [*TALK, *long_talk()])
+    write_split("eval", TALK)
+    outputs = []
+    for chunk_rows, processes in ((128, "1"), (2, "1"), (2, "3")):
+        monkeypatch.setattr(tokenize, "CHUNK_ROWS", chunk_rows)
+        monkeypatch.setenv("HASHTUNE_PROCESSES", processes)
         tokenize.run()
-    return [str(finding) for finding in caught.value.findings]
+        outputs.append([Path(name).read_bytes() for name in FILES])
+    assert outputs[0] == outputs[1] == outputs[2]
+    rows = writers.read_parquet(Path("build/tokenize/train.parquet"))
+    tokenizer = load_tokenizer(read_manifest(Path("build/base/manifest.json")))
+    once = tokenizer.decode(rows[0]["input_ids"])
+    size = len(rows[0]["input_ids"])  # of a round with the newline behind its stop
+    fit = 65 // size
+    assert 1 < fit < 5
+    assert [row["id"] for row in rows] == [f"train{n}" for n in (0, 1, 2, 3, 4, 6)]
+    for row, rounds in zip(rows, (1, 2, 3, 4, 5, 1), strict=True):
+        whole = once * min(rounds, fit)
+        cut = rounds > fit or row["id"] == "train6"
+        assert tokenizer.decode(row["input_ids"]) == (whole[:-1] if cut else whole)
+        trained = [label for label in row["labels"] if label != -100]
+        assert tokenizer.decode(trained) == "Water.<|im_end|>" * min(rounds, fit)
+    report = writers.read_json(Path("reports/tokenize.json"))["train"]
+    ledger = writers.read_jsonl(Path("build/tokenize/ledger.jsonl"))
+    cut_short = [n for n in range(1, 6) if n > fit]
+    wanted = [(f"train{n - 1}", "over_length_cut") for n in cut_short]
+    wanted += [("train5", "over_length"), ("train6", "over_length_cut")]
+    assert [(line["id"], line["reason"]) for line in ledger] == wanted
+    assert f"trained turns lost: {fit + 1}" in ledger[0]["detail"]
+    counts = (report["rows_in"], report["kept"], report["cut"], report["dropped"])
+    assert counts == (7, 6, len(cut_short) + 1, {"over_length": 1})
+    assert report["turns_lost"] == sum(n - fit for n in cut_short) + 2 + 1
+    assert report["turns_trained"] == report["turns"] == 15 + 4
+    assert report["tokens"] == sum(len(row["input_ids"]) for row in rows)
+
+
+def test_a_cut_one_token_early_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = over_length.turn_ends
+    monkeypatch.setattr(over_length, "turn_ends", lambda labels: [e - 1 for e in right(labels)])
+    write_params(over_length="split")
+    write_split("train", TALK, TALK * 5)
+    write_split("eval", TALK)
+    first, second = refusal()
+    assert first.startswith("toy:2: the cut at token ") and "loses the trained turn" in second
 
 
 def test_control_tokens_in_plain_text_are_refused_with_their_line() -> None:

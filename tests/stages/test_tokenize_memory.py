@@ -19,8 +19,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from hashtune import errors, writers
 from hashtune.chat import summary
 from hashtune.chat.chunks import tokenize_rows
-from hashtune.chat.examples import Tokenized, fit
+from hashtune.chat.examples import Tokenized
 from hashtune.chat.limits import Distribution
+from hashtune.chat.over_length import fit
 from hashtune.errors import Finding, InputError
 from hashtune.records import Conversation, Example, conversation_schema
 from hashtune.stages import tokenize

@@ -10,7 +10,7 @@ or such a turn does not fit, the answer is None and every turn is derived by its
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hashtune.chat.features import Key, turn_keys
@@ -58,7 +58,7 @@ def all_at_once(
         if places is None:
             return None
         keys = dict(zip(turns, turn_keys(template, messages, turns), strict=True))
-        asked = _asked(turns, keys, whole)
+        asked = asked_turns(turns, keys, whole)
         known = {turn: exact(turn) for turn in asked}
     except InputError:  # the per-turn definition reports it, with every other finding
         return None
@@ -81,7 +81,7 @@ def all_at_once(
     return (whole, exact_spans) if len(exact_spans) == len(turns) else None
 
 
-def _asked(turns: Sequence[int], keys: dict[int, Key], whole: str) -> list[int]:
+def asked_turns(turns: Sequence[int], keys: Mapping[int, Key], whole: str) -> list[int]:
     """The turns that the per-turn definition is asked about; the text chooses one of them."""
     first = {keys[turn]: turn for turn in reversed(turns)}
     last = {keys[turn]: turn for turn in turns}

@@ -3,17 +3,20 @@
 For assistant message k: p = prompt(messages[:k]), f = render(messages[:k+1]). The body is the text
 of f from the end of p through the first stop at or after the last field printed for the message.
 Two renders or more a turn, each of the conversation so far: quadratic. So conversations of many
-turns are laid out at_once, and this definition is asked about a few of their turns. Quadratic stay
-templates that are unstable or rewrite contents, under every policy: `split` and `as_prompted` write
-each turn's whole prompt again, `last` and `error` ask about every turn to list every finding.
+turns are laid out at_once, and this definition is asked about a few of their turns. So it is under
+`last` where a template is unstable: the turns before are history. Quadratic stay `split` and
+`as_prompted`, which write each turn's whole prompt again, templates that rewrite contents and are
+stable, and what is refused: every turn is asked, to list every finding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Literal
 
-from hashtune.chat.at_once import FEW, all_at_once
-from hashtune.chat.messages import trained_turns
+from hashtune.chat.at_once import FEW, all_at_once, asked_turns
+from hashtune.chat.features import turn_keys
+from hashtune.chat.messages import REASONING_FIELDS, trained_turns
 from hashtune.chat.mismatch import as_prompted, mismatch_finding
 from hashtune.chat.reasoning import continues, left_open
 from hashtune.chat.sentinels import after_fields, common_prefix, follower
@@ -87,23 +90,20 @@ def layouts(
     Raises:
         InputError: every turn that has no exact body.
     """
-    if len(turns) > FEW and (
-        fitting := all_at_once(
-            template,
-            messages,
-            turns,
-            stops,
-            lambda turn: _exact(template, messages, turn, stops, mismatch),
-        )
-    ):
-        text, spans = fitting
-        every = [Body(turn, *span) for turn, span in zip(turns, spans, strict=True)]
-        return [Layout(text, tuple(every), len(messages))]
+    derive = cache(lambda turn: _turn(template, messages, turn, stops, mismatch))
+    if len(turns) > FEW:
+        exact = partial(_exact, derive)
+        if fitting := all_at_once(template, messages, turns, stops, exact):
+            text, spans = fitting
+            every = [Body(turn, *span) for turn, span in zip(turns, spans, strict=True)]
+            return [Layout(text, tuple(every), len(messages))]
+        if unstable == "last" and (only := _last(template, messages, turns, derive)):
+            return [only]
     single: list[Layout] = []
     found: list[Finding] = []
     for turn in turns:
         try:
-            single.append(_turn(template, messages, turn, stops, mismatch))
+            single.append(derive(turn))
         except InputError as error:
             found += error.findings
     if found:
@@ -111,7 +111,7 @@ def layouts(
     if any(layout.rebuilt for layout in single):
         return single
     last = single[-1]
-    whole = last.text if last.upto == len(messages) else template.render(messages)
+    whole = _whole(template, messages, last)
     moved = [layout for layout in single if not _starts(whole, layout)]
     everything = tuple(layout.bodies[0] for layout in single)
     if not moved:
@@ -123,11 +123,45 @@ def layouts(
     raise InputError([_unstable_finding(whole, layout) for layout in moved])
 
 
-def _exact(
-    template: Template, messages: Sequence[Message], turn: int, stops: StopSet, mismatch: Mismatch
-) -> tuple[str, int, int]:
+def _last(
+    template: Template,
+    messages: Sequence[Message],
+    turns: Sequence[int],
+    derive: Callable[[int], Layout],
+) -> Layout | None:
+    """The last body alone, where a few turns show that an earlier one is printed differently later
+    and the last is not. None where they do not, or one has no exact body: then all are asked.
+
+    Asked are those that all_at_once asks about, and any that reopens a reasoning block.
+    """
+    try:
+        keys = dict(zip(turns, turn_keys(template, messages, turns), strict=True))
+        few = asked_turns(turns, keys, template.render(messages))
+        reopened = [turn for turn in turns if _reopens(messages[turn])]
+        asked = [derive(turn) for turn in sorted({*few, *reopened})]
+    except InputError:
+        return None
+    last = asked[-1]
+    whole = _whole(template, messages, last)
+    moved = [layout for layout in asked if not _starts(whole, layout)]
+    if not moved or last in moved or any(layout.rebuilt for layout in asked):
+        return None
+    return Layout(whole, last.bodies, len(messages))
+
+
+def _reopens(message: Message) -> bool:
+    texts = [str(message.get(field) or "") for field in ("content", *REASONING_FIELDS)]
+    return any(map(left_open, texts))
+
+
+def _whole(template: Template, messages: Sequence[Message], last: Layout) -> str:
+    """The text of all messages; that of the last turn may have a stop that the render lacks."""
+    return last.text if last.upto == len(messages) else template.render(messages)
+
+
+def _exact(derive: Callable[[int], Layout], turn: int) -> tuple[str, int, int]:
     """The per-turn definition's word for all_at_once."""
-    layout = _turn(template, messages, turn, stops, mismatch)
+    layout = derive(turn)
     if layout.rebuilt:
         raise InputError(Finding("rebuilt", "the text is no render"))
     return layout.text, layout.bodies[0].start, layout.bodies[0].end

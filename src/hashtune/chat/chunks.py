@@ -21,7 +21,8 @@ Fit = Callable[..., tuple[list[Example], list[Dropped]]]
 class Chunk:
     """What became of some conversations, in their order.
 
-    `table` holds the kept examples (columns of example_schema), `samples` the first few of them.
+    `table` holds the kept examples (columns of example_schema), `samples` the first few of them,
+    `dropped` a line for each example of which something is lost.
     With `findings` (rows that are refused) or `too_long` (over-long ones, where that is an error)
     the rest is empty.
     """
@@ -56,6 +57,7 @@ def tokenize_rows(
         kept,
         dropped,
         every=every,
+        texts=[item.text for item in done for _ in item.examples],
         conversations=len(rows),
         turns=sum(item.turns for item in done),
         altered=sum(bool(item.altered) for item in done),

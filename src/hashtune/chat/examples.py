@@ -1,7 +1,7 @@
 """From conversations to examples: ids of the whole render, labels inside the bodies only."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from hashtune.chat.accepted import system_faults
@@ -15,9 +15,7 @@ from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
 from hashtune.errors import Finding, InputError
 from hashtune.parts import with_text
-from hashtune.records import IGNORE_INDEX, Conversation, Dropped, Example, Message
-
-NOT_SPLIT = "; split cuts plain text only, a conversation is not split by turn in this version"
+from hashtune.records import Conversation, Example, Message
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,13 +24,14 @@ class Tokenized:
 
     turns: trained turns that the policies asked for; altered: paths of fields whose blanks the
     template changed, or that it shortened as untrained history; escaped: how many messages hold
-    control tokens that became plain text.
+    control tokens that became plain text; text: it is a plain text, which split cuts anywhere.
     """
 
     examples: list[Example]
     turns: int
     altered: list[str]
     escaped: int = 0
+    text: bool = False
 
 
 def tokenize_conversation(
@@ -75,46 +74,6 @@ def tokenize_conversation(
     return Tokenized(examples, len(turns), altered, escaped)
 
 
-def fit(
-    examples: Sequence[Example],
-    *,
-    max_seq_len: int,
-    over_length: Literal["drop", "error", "split"],
-    lines: Mapping[str, int],
-) -> tuple[list[Example], list[Dropped]]:
-    """Examples of at most max_seq_len tokens, and a ledger line for each longer one.
-
-    An answer is never cut: "split" holds for plain texts, which come here in pieces (texts.py).
-    `lines`: input line by conversation id.
-
-    Raises:
-        InputError: an example is too long and the policy is not "drop" (all of them are listed).
-    """
-    kept = [example for example in examples if len(example.input_ids) <= max_seq_len]
-    long = [example for example in examples if len(example.input_ids) > max_seq_len]
-    details = [_over_length(example, max_seq_len) for example in long]
-    if long and over_length != "drop":
-        fix = (
-            "raise data.max_seq_len, or set data.over_length to drop (`hashtune inspect --lengths` "
-            "then tells what other values would lose)"
-        )
-        raise InputError(
-            Finding(
-                "over-length",
-                detail,
-                file=example.source,
-                line=lines[example.conversation_id],
-                fix=fix + (NOT_SPLIT if over_length == "split" else ""),
-            )
-            for example, detail in zip(long, details, strict=True)
-        )
-    dropped = [
-        Dropped(example.id, example.source, lines[example.conversation_id], "over_length", detail)
-        for example, detail in zip(long, details, strict=True)
-    ]
-    return kept, dropped
-
-
 def _sound_messages(conversation: Conversation, template: Template) -> tuple[list[Message], int]:
     """The messages with contents as texts, and how many of them are escaped."""
     messages = conversation.messages
@@ -151,20 +110,10 @@ def _checked_turns(
 
 def _example(conversation: Conversation, template: Template, layout: Layout, parts: int) -> Example:
     spans = [(body.start, body.end) for body in layout.bodies]
-    ids, labels, straddling = label_text(template, layout.text, spans)
+    ids, labels, straddlers = label_text(template, layout.text, spans)
     name = conversation.id if parts == 1 else f"{conversation.id}.{layout.bodies[0].turn}"
-    return Example(name, conversation.id, conversation.source, ids, labels, straddling)
+    return Example(name, conversation.id, conversation.source, ids, labels, straddlers)
 
 
 def _placed(finding: Finding, conversation: Conversation) -> Finding:
     return dataclasses.replace(finding, file=conversation.source, line=conversation.line)
-
-
-def _over_length(example: Example, limit: int) -> str:
-    trained = [label != IGNORE_INDEX for label in example.labels]
-    prompt = trained.index(True) if True in trained else len(trained)
-    left = sum(trained[:limit])
-    return (
-        f"{len(example.input_ids)} tokens exceed {limit}: {left} of {sum(trained)} trained tokens "
-        f"would be left (prompt alone is {prompt}), and the end marker lost"
-    )

@@ -10,12 +10,13 @@ from hashtune.chat.template import Template
 from hashtune.records import IGNORE_INDEX
 
 Span = tuple[int, int]
+Labelled = tuple[list[int], tuple[int, ...]]  # labels, and the places of straddling tokens
 BLANKS = ("Ġ", "Ċ", "ĉ", "č", "▁", " ")  # how vocabularies spell a leading blank
 
 
 def label_text(
     template: Template, text: str, spans: Sequence[Span]
-) -> tuple[list[int], list[int], int]:
+) -> tuple[list[int], list[int], tuple[int, ...]]:
     """Ids of a rendered text, their labels and straddlers (as label_tokens counts them), by the
     quickest way that is sure.
 
@@ -30,7 +31,7 @@ def label_text(
     return ids, *label(template.encoding(text), ids, spans)
 
 
-def label(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> tuple[list[int], int]:
+def label(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> Labelled:
     """Labels and straddlers from an encoding of the backend, or control.Encoded."""
     offsets = encoded.offsets
     return label_aligned(ids, offsets, spans) or label_tokens(ids, encoded.tokens, offsets, spans)
@@ -38,7 +39,7 @@ def label(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> tuple[list
 
 def label_bytes(
     ids: Sequence[int], sizes: Mapping[int, int], text: str, spans: Sequence[Span]
-) -> tuple[list[int], int] | None:
+) -> Labelled | None:
     """What label_tokens gives, from the number of bytes that each id stands for.
 
     None where the ids are longer or shorter than the text (a mark, a normaliser), or a span's edge
@@ -55,7 +56,7 @@ def label_bytes(
         if ends[first : first + 1] != [start] or ends[past : past + 1] != [end]:
             return None
         labels[first:past] = ids[first:past]
-    return labels, 0
+    return labels, ()
 
 
 def _in_bytes(text: str, spans: Sequence[Span]) -> Iterator[Span]:
@@ -69,14 +70,15 @@ def _in_bytes(text: str, spans: Sequence[Span]) -> Iterator[Span]:
 
 def label_tokens(
     ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[Span], spans: Sequence[Span]
-) -> tuple[list[int], int]:
+) -> Labelled:
     """Labels (the id where all characters of the token lie in a span, else -100) and straddlers.
 
     A piece that begins with a blank may have an offset without it (a tokenizer that trims
     offsets): then the characters since the last token belong to it.
     """
     labels = [IGNORE_INDEX] * len(ids)
-    straddling, reached, current = 0, 0, 0
+    straddlers = []
+    reached, current = 0, 0
     for index, (start, end) in enumerate(offsets):
         begin = min(start, reached) if pieces[index].startswith(BLANKS) else start
         reached = max(reached, end)
@@ -88,13 +90,13 @@ def label_tokens(
         if first <= begin and end <= last:
             labels[index] = ids[index]
         elif begin < first < end:
-            straddling += 1
-    return labels, straddling
+            straddlers.append(index)
+    return labels, tuple(straddlers)
 
 
 def label_aligned(
     ids: Sequence[int], offsets: Sequence[Span], spans: Sequence[Span]
-) -> tuple[list[int], int] | None:
+) -> Labelled | None:
     """What label_tokens gives, at once, where offsets leave no gap and spans end at tokens' ends.
 
     None where they do not.
@@ -110,7 +112,7 @@ def label_aligned(
         if first and ends[first - 1] > start:
             return None
         labels[first:stop] = ids[first:stop]
-    return labels, 0
+    return labels, ()
 
 
 def _without_gaps(starts: Sequence[int], ends: Sequence[int]) -> bool:

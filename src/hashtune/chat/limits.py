@@ -1,8 +1,12 @@
-"""What a max_seq_len would cost: examples and tokens lost for some limits, and a suggestion."""
+"""What a max_seq_len would cost: examples, turns and tokens lost for some limits, and a suggestion.
+
+Counted by length, not by row: what a limit keeps more than a limit of one token less.
+"""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -14,34 +18,65 @@ QUANTILES = (50, 90, 99)
 
 
 @dataclass(frozen=True, slots=True)
+class Gains:
+    """By length: the examples, trained turns, tokens and trained tokens that a limit of so many
+    tokens keeps and a smaller one does not. Those of chunks add up."""
+
+    examples: Counter[int] = field(default_factory=Counter)
+    turns: Counter[int] = field(default_factory=Counter)
+    tokens: Counter[int] = field(default_factory=Counter)
+    trained: Counter[int] = field(default_factory=Counter)
+
+    def count(self, at: int, *, examples: int, turns: int, tokens: int, trained: int) -> None:
+        """Count in what a limit of `at` tokens keeps more."""
+        self.examples[at] += examples
+        self.turns[at] += turns
+        self.tokens[at] += tokens
+        self.trained[at] += trained
+
+    def add(self, other: "Gains") -> None:
+        """Count another chunk in."""
+        self.examples.update(other.examples)
+        self.turns.update(other.turns)
+        self.tokens.update(other.tokens)
+        self.trained.update(other.trained)
+
+
+@dataclass(frozen=True, slots=True)
 class Distribution:
-    """The distinct lengths, ascending; of the k shortest of them the examples, tokens and trained
-    tokens (one entry more than lengths, the first is 0)."""
+    """The distinct lengths, ascending; what a limit of the k-th of them keeps: examples, trained
+    turns, tokens and trained tokens (one entry more than lengths, the first is 0)."""
 
     lengths: Sequence[int]
     examples: Sequence[int]
+    turns: Sequence[int]
     tokens: Sequence[int]
     trained: Sequence[int]
 
 
-def distribution(examples: Mapping[int, int], trained: Mapping[int, int]) -> Distribution:
-    """The length distribution of all examples, kept or not, by how many examples there are of
-    each length and how many trained tokens these hold."""
-    lengths = sorted(examples)
+def distribution(gains: Gains) -> Distribution:
+    """The same as sums up to each length."""
+    lengths = sorted(gains.examples)
+
+    def sums(counts: Counter[int]) -> list[int]:
+        return list(accumulate((counts[size] for size in lengths), initial=0))
+
     return Distribution(
         lengths=lengths,
-        examples=list(accumulate((examples[size] for size in lengths), initial=0)),
-        tokens=list(accumulate((size * examples[size] for size in lengths), initial=0)),
-        trained=list(accumulate((trained[size] for size in lengths), initial=0)),
+        examples=sums(gains.examples),
+        turns=sums(gains.turns),
+        tokens=sums(gains.tokens),
+        trained=sums(gains.trained),
     )
 
 
 def loss(found: Distribution, limit: int) -> dict[str, int]:
-    """What is lost when every example of more than `limit` tokens is dropped whole."""
+    """What a limit of so many tokens loses."""
     kept = bisect_right(found.lengths, limit)
     return {
         "max_seq_len": limit,
         "examples_lost": found.examples[-1] - found.examples[kept],
+        "turns_lost": found.turns[-1] - found.turns[kept],
         "tokens_lost": found.tokens[-1] - found.tokens[kept],
         "trained_tokens_lost": found.trained[-1] - found.trained[kept],
     }
@@ -82,17 +117,23 @@ def _round_up(length: int) -> int:
     return -(-length // MULTIPLE) * MULTIPLE
 
 
-def limits_report(found: Distribution) -> dict[str, Any]:
-    """The table of candidate limits and the suggestion, for reports/tokenize.json."""
-    return {
-        "limits": [loss(found, limit) for limit in candidates(found)],
-        "suggested_max_seq_len": suggestion(found),
-    }
+def limits_report(whole: Distribution, split: Distribution) -> dict[str, Any]:
+    """The table of candidate limits and the suggestion, for reports/tokenize.json: where a longer
+    example is dropped whole, and under `split` where it is cut behind a turn."""
+    limits = candidates(whole)
+    dropped, cut = (
+        {
+            "limits": [loss(found, limit) for limit in limits],
+            "suggested_max_seq_len": suggestion(found),
+        }
+        for found in (whole, split)
+    )
+    return {**dropped, "split": cut}
 
 
 def curve(found: Distribution) -> str:
     """A TSV of the shares of examples and trained tokens that each limit keeps, at up to 64 evenly
-    spaced limits: what `dvc plots` draws."""
+    spaced limits, where longer examples are dropped whole: what `dvc plots` draws."""
     lines = ["max_seq_len\texamples\ttrained_tokens"]
     longest = found.lengths[-1] if found.lengths else 0
     points = {-(-longest * point // CURVE_POINTS) for point in range(1, CURVE_POINTS + 1)}

@@ -3,77 +3,101 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from hashtune.chat.columns import packed
-from hashtune.chat.limits import curve, distribution, limits_report, percentiles
+from hashtune.chat.limits import Gains, curve, distribution, limits_report, percentiles
+from hashtune.chat.over_length import CUT
 from hashtune.records import IGNORE_INDEX, Dropped, Example
 
 SAMPLES = 3
 SHOWN_TOKENS = 8
+Turns = Sequence[
+    tuple[int, int]
+]  # an example's trained turns: first token, the one behind the last
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
     """Counts of some conversations; those of chunks add up to those of the split.
 
-    `dropped` counts by reason, `lengths` all examples (kept and dropped) by their tokens, and
-    `trained` the trained tokens of those.
+    `dropped` counts by reason. `whole` and `split` say of all examples, as they were before any was
+    dropped or cut, what limits keep of them: of whole ones, and of such as are cut behind a turn.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
-    lengths: Counter[int] = field(default_factory=Counter)
-    trained: Counter[int] = field(default_factory=Counter)
+    whole: Gains = field(default_factory=Gains)
+    split: Gains = field(default_factory=Gains)
 
     def add(self, other: "Tally") -> None:
         """Count another chunk in."""
         self.counts.update(other.counts)
         self.dropped.update(other.dropped)
-        self.lengths.update(other.lengths)
-        self.trained.update(other.trained)
+        self.whole.add(other.whole)
+        self.split.add(other.split)
 
 
 def tally(
     kept: Sequence[Example],
-    dropped: Sequence[Dropped],
+    ledger: Sequence[Dropped],
     *,
     every: Sequence[Example],
+    texts: Sequence[bool],
     conversations: int,
     turns: int,
     altered: int,
     escaped: int,
 ) -> Tally:
-    """Count a chunk; `every` holds kept and dropped examples.
+    """Count a chunk.
 
     Args:
-        kept: examples that fit.
-        dropped: ledger lines of the others.
-        every: all examples, for the length distribution.
+        kept: examples that fit, and what is kept of cut ones.
+        ledger: a line for each of the others.
+        every: all examples, uncut, for the length distribution.
+        texts: which of these are plain texts.
         conversations: number of conversations read.
         turns: trained turns asked for (`turns_trained` are those that the examples hold).
         altered: conversations whose contents the template changed (blanks, shortened history).
         escaped: conversations with control tokens in contents that became plain text.
     """
-    runs, labelled = _trained(every)
+    ends = _turns(every)
+    asked, held = sum(map(len, ends)), sum(map(len, _turns(kept) if ledger else ends))
     counts = {
         "conversations": conversations,
         "kept": len(kept),
+        "cut": sum(line.reason == CUT for line in ledger),
         "turns": turns,
-        "turns_trained": runs,
+        "turns_trained": asked,
+        "turns_lost": asked - held,
         "tokens": sum(len(example.input_ids) for example in kept),
         "trained_tokens": sum(example.trained_tokens for example in kept),
         "straddling_rows": sum(example.straddling > 0 for example in kept),
         "altered_conversations": altered,
         "escaped_conversations": escaped,
     }
-    sizes, trained = Counter[int](), Counter[int]()
-    for example, count in zip(every, labelled, strict=True):
-        sizes[len(example.input_ids)] += 1
-        trained[len(example.input_ids)] += count
-    return Tally(Counter(counts), Counter(item.reason for item in dropped), sizes, trained)
+    whole, split = Gains(), Gains()
+    for example, runs, text in zip(every, ends, texts, strict=True):
+        _count(len(example.input_ids), runs, whole, split, text=text)
+    reasons = Counter(line.reason for line in ledger if line.reason != CUT)
+    return Tally(Counter(counts), reasons, whole, split)
+
+
+def _count(size: int, turns: Turns, whole: Gains, split: Gains, *, text: bool) -> None:
+    """Count an example of `size` tokens in; a plain text loses nothing when it is split."""
+    trained = sum(end - start for start, end in turns)
+    whole.count(size, examples=1, turns=len(turns), tokens=size, trained=trained)
+    if text or not turns:
+        split.count(1 if text else size, examples=1, turns=len(turns), tokens=size, trained=trained)
+        return
+    reached = 0
+    for start, end in turns:
+        split.count(end, examples=reached == 0, turns=1, tokens=end - reached, trained=end - start)
+        reached = end
+    split.count(size, examples=0, turns=0, tokens=size - reached, trained=0)
 
 
 def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> dict[str, Any]:
@@ -81,33 +105,37 @@ def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> di
 
     `length_curve` is the text of a TSV file, not for the report itself.
     """
-    found = distribution(total.lengths, total.trained)
+    found = distribution(total.whole)
     counts = {key: total.counts[key] for key in total.counts}
     tokens, trained = total.counts["tokens"], total.counts["trained_tokens"]
-    all_tokens = sum(length * number for length, number in total.lengths.items())
     return {
         **counts,
-        "rows_in": total.lengths.total(),
+        "rows_in": total.whole.examples.total(),
         "dropped": dict(sorted(total.dropped.items())),
-        "tokens_lost": all_tokens - tokens,
+        "tokens_lost": total.whole.tokens.total() - tokens,
+        "trained_tokens_lost": total.whole.trained.total() - trained,
         "trained_share": round(trained / tokens, 6) if tokens else 0.0,
         "lengths": percentiles(found),
-        **limits_report(found),
+        **limits_report(found, distribution(total.split)),
         "length_curve": curve(found),
         "samples": [_sample(example, tokenizer) for example in samples],
     }
 
 
-def _trained(examples: Sequence[Example]) -> tuple[int, list[int]]:
-    """How many runs of trained tokens there are, and each example's number of trained tokens.
+def _turns(examples: Sequence[Example]) -> list[Turns]:
+    """Each example's runs of trained tokens.
 
     An unlabelled token before, between and after the examples keeps their runs apart.
     """
     apart = [[IGNORE_INDEX], *([*example.labels, IGNORE_INDEX] for example in examples)]
     trained = np.frombuffer(packed(apart), np.int32) != IGNORE_INDEX
-    between = np.cumsum([0, *(len(example.labels) + 1 for example in examples)])
-    counts = np.diff(np.cumsum(trained)[between])
-    return int(np.count_nonzero(trained[1:] & ~trained[:-1])), counts.tolist()
+    starts = np.flatnonzero(trained[1:] & ~trained[:-1]) + 1
+    ends = np.flatnonzero(trained[:-1] & ~trained[1:]) + 1
+    begins = np.cumsum([1, *(len(example.labels) + 1 for example in examples)])
+    first = np.searchsorted(starts, begins).tolist()
+    own = np.repeat(begins[:-1], np.diff(first))
+    runs = list(zip((starts - own).tolist(), (ends - own).tolist(), strict=True))
+    return [runs[one:other] for one, other in pairwise(first)]
 
 
 def _sample(example: Example, tokenizer: Any) -> dict[str, Any]:

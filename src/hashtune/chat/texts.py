@@ -49,7 +49,7 @@ def tokenize_text(conversation: Conversation, template: Template, *, cut: int | 
         file, line = conversation.source, conversation.line
         raise InputError(replace(finding, file=file, line=line) for finding in found)
     altered = [] if _read(template, _joined(examples)) == text else [FIELD]
-    return Tokenized(examples, len(examples), altered)
+    return Tokenized(examples, len(examples), altered, text=True)
 
 
 def _refused(template: Template, text: str) -> list[Finding]:

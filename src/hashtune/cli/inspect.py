@@ -98,9 +98,10 @@ def _step(number: int, count: int) -> list[Sheet]:
 def _lengths(split: str) -> Sheet:
     _require(REPORT, "tokenize")
     report = writers.read_json(REPORT)[split]
-    if "limits" not in report:
+    if "split" not in report:
         fix = "dvc repro tokenize"
-        raise InputError(Finding("old-report", "has no limits", file=str(REPORT), fix=fix))
+        text = "does not say what limits lose when they split"
+        raise InputError(Finding("old-report", text, file=str(REPORT), fix=fix))
     return lengths_sheet(report, split=split)
 
 

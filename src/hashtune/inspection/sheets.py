@@ -86,24 +86,29 @@ def dropped_sheet(line: Record, *, messages: str | None = None, raw: str | None 
 
 
 def lengths_sheet(report: Record, *, split: str) -> Sheet:
-    """What candidate limits lose: a split of reports/tokenize.json."""
+    """What candidate limits lose under each over_length: a split of reports/tokenize.json."""
     ascending = sorted(report["lengths"].items(), key=lambda item: (item[1], item[0] == "max"))
     percentiles = ", ".join(f"{name} {value}" for name, value in ascending)
     facts = [f"{report['rows_in']} examples; tokens: {percentiles or 'none'}"]
-    columns = ("max_seq_len", "examples_lost", "tokens_lost", "trained_tokens_lost")
-    facts.append("  ".join(columns))
-    facts += [
-        "  ".join(f"{row[column]:>{len(column)}}" for column in columns) for row in report["limits"]
+    facts += ["data.over_length=drop", *_limits(report)]
+    facts += ["data.over_length=split", *_limits(report["split"])]
+    return Sheet(f"{split} lengths", facts)
+
+
+def _limits(table: Record) -> list[str]:
+    columns = ("max_seq_len", "examples_lost", "turns_lost", "tokens_lost", "trained_tokens_lost")
+    rows = [
+        "  ".join(f"{row[column]:>{len(column)}}" for column in columns) for row in table["limits"]
     ]
     said = {
         "loses_nothing": "loses nothing",
         "loses_one_percent": "loses at most 1 % of the trained tokens",
     }
-    facts += [
+    chosen = [
         f"data.max_seq_len={limit} {said[name]}"
-        for name, limit in report["suggested_max_seq_len"].items()
+        for name, limit in table["suggested_max_seq_len"].items()
     ]
-    return Sheet(f"{split} lengths", facts)
+    return ["  ".join(columns), *rows, *chosen]
 
 
 def _weight(row: Record, step: Record) -> str:

@@ -1,6 +1,7 @@
 """Which tokens are trained, and how is that proven? Every mask is derived twice and compared.
 
-A plain text is trained whole, without the template, and proven in its own way (chat/texts.py).
+A plain text is trained whole, without the template, and proven in its own way (chat/texts.py). An
+example longer than data.max_seq_len is dropped, refused or cut behind a turn (chat/over_length.py).
 
 reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_len, loss_on,
         over_length}, tokenizer
@@ -22,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from hashtune import frame, processes, writers
 from hashtune.chat.chunks import Chunk, tokenize_rows
 from hashtune.chat.controls import in_several_ids
-from hashtune.chat.examples import fit, tokenize_conversation
+from hashtune.chat.examples import tokenize_conversation
+from hashtune.chat.over_length import fit
 from hashtune.chat.pinned import load_template
 from hashtune.chat.stops import StopSet, stop_sequences
 from hashtune.chat.summary import SAMPLES, summarise, tally
@@ -43,7 +45,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def run() -> None:
-    """Write the examples of both splits, the ledger of dropped ones and the report."""
+    """Write the examples of both splits, the ledger of dropped and cut ones and the report."""
     started = time.monotonic()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
     spec = frame.read_spec("data", "tokenizer")
@@ -63,7 +65,12 @@ def run() -> None:
     cut = spec.data.max_seq_len if spec.data.over_length == "split" else None
     text = partial(tokenize_text, template=template, cut=cut)
     tokenize = partial(by_kind, chat=chat, text=text)
-    limit = partial(fit, max_seq_len=spec.data.max_seq_len, over_length=spec.data.over_length)
+    limit = partial(
+        fit,
+        max_seq_len=spec.data.max_seq_len,
+        over_length=spec.data.over_length,
+        stop_ids=stops.ids,
+    )
     chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
     reports: dict[str, dict[str, Any]] = {}
     found = Findings()
@@ -109,7 +116,7 @@ def _split(
         processes=min(_workers(), max(1, count)),
         start=frame.die_with_parent,
     )
-    total = tally([], [], every=[], conversations=0, turns=0, altered=0, escaped=0)
+    total = tally([], [], every=[], texts=[], conversations=0, turns=0, altered=0, escaped=0)
     samples: list[Example] = []
     refused, too_long = Findings(), Findings()
 
@@ -154,7 +161,8 @@ def _close(reports: dict[str, dict[str, Any]], stops: StopSet, seconds: float) -
     tokens = sum(report["tokens"] for report in reports.values())
     measured = {"seconds": round(seconds, 3), "tokens_per_second": round(tokens / seconds)}
     frame.write_machine("tokenize", measured, belongs_to=OUT / "train.parquet")
-    keys = ("kept", "dropped", "tokens", "trained_tokens", "trained_share", "straddling_rows")
+    counts = ("kept", "dropped", "cut", "straddling_rows")
+    keys = (*counts, "tokens", "trained_tokens", "trained_share")
     table = {f"{name} {key}": report[key] for name, report in reports.items() for key in keys}
     frame.closing_table("tokenize", {**table, "stops": " ".join(map(repr, stops.texts))})
 
