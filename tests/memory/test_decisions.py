@@ -57,6 +57,7 @@ def test_changes_and_their_savings() -> None:
     assert set(settings) == {
         "method=qlora",
         "data.max_seq_len=256",
+        "batch.attention=documents",
         "method.r=8",
         "method.dropout=0.0",
     }
