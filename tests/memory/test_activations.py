@@ -31,6 +31,7 @@ from hashtune.records import Row
 from hashtune.spec.schema import Method, Quantization
 from hashtune.training import loss as training_loss
 from hashtune.training.batches import collate
+from hashtune.training.documents import attend_as
 from hashtune.training.model import Trainee, build_trainee, quantization_config
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -107,7 +108,7 @@ def work_for(config: dict[str, Any], **settings: Any) -> Workload:
 
 
 def make_rows(work: Workload) -> list[Row]:
-    documents = 2 if work.masked else 1
+    documents = 2 if work.masked or work.by_document else 1
     each = work.longest_row // documents
     labels = [-100, *[5] * (each - 1)] * documents
     return [
@@ -141,6 +142,7 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
         dropout=0.1 if work.dropout else 0.0,
         targets="all-linear" if isinstance(work.targets, str) else list(work.targets),
     )
+    attend_as(base, "documents" if work.by_document else "mask", [])
     return build_trainee(base, method, precision=work.precision, seed=0)
 
 
@@ -185,6 +187,10 @@ def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"masked": False, "trained": TOKENS - 1},
+    {"masked": False, "by_document": True},
+    {"masked": False, "by_document": True, "dropout": True},
+    {"masked": False, "by_document": True, "precision": "bf16"},
+    {"masked": False, "by_document": True, "targets": ("q_proj", "v_proj")},
     {"dropout": True},
     {"targets": ("q_proj", "v_proj")},
     {"targets": ("o_proj", "down_proj"), "dropout": True},

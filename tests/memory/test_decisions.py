@@ -57,6 +57,7 @@ def test_changes_and_their_savings() -> None:
     assert set(settings) == {
         "method=qlora",
         "data.max_seq_len=256",
+        "batch.attention=documents",
         "method.r=8",
         "method.dropout=0.0",
     }
@@ -74,7 +75,11 @@ def test_a_saving_counts_every_bucket() -> None:
 
 
 def test_what_cannot_be_made_smaller_is_not_offered() -> None:
-    small = replace(WORK, quantization="nf4", micro=1, r=1, dropout=False, longest_row=1, trained=1)
+    small = replace(
+        WORK,
+        **{"quantization": "nf4", "micro": 1, "r": 1, "dropout": False},
+        **{"longest_row": 1, "trained": 1, "masked": False},
+    )
     assert decide(small, available=10**12).changes == []
 
 

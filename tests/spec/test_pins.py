@@ -90,6 +90,7 @@ def test_the_shipped_spec_is_pinned(project):
         ({"schedule.name": "wsd"}, ("schedule.decay", "contradiction")),
         ({"schedule.name": "wsd"}, ("schedule.decay_start", "contradiction")),
         ({**WSD, "schedule.decay_start": 5}, ("schedule.decay_start", "contradiction")),
+        ({"batch.layout": "padding_free"}, ("batch.layout", "contradiction")),
         ({"optim.name": "paged_adamw_8bit"}, ("optim.name", "cuda-only")),
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),

@@ -110,6 +110,13 @@ OPTIM = {
     "grad_clip": 1.0,
     "neftune_alpha": None,
 }
+BATCH: dict[str, Any] = {
+    "micro": 1,
+    "grad_accum": 2,
+    "world_size": 1,
+    "attention": "mask",
+    "layout": "rows",
+}
 SCHEDULE = {
     "name": "cosine",
     "warmup_fraction": 0.3,
@@ -148,6 +155,7 @@ def make_loop(
         said: list[str] | None = None,
         the_plan: Plan = plan,
         optim: dict[str, Any] | None = None,
+        batch: dict[str, Any] | None = None,
         **checkpoint: Any,
     ) -> Loop:
         stop = StopRequest()
@@ -169,7 +177,7 @@ def make_loop(
         settings = Settings(
             optim=make_optim(**(optim or {})),
             schedule=Schedule(**SCHEDULE),
-            batch=Batch(micro=1, grad_accum=2, world_size=1),
+            batch=Batch(**{**BATCH, **(batch or {})}),
             checkpoint=Checkpoint(**{**cadence, **checkpoint}),
             seed=7,
             run=tmp_path / run,

@@ -18,7 +18,8 @@ def test_the_drawing() -> None:
     batch = collate([packed, longer])
     assert batch.input_ids.tolist() == [[10, 11, 12, 20, 21, 0], [1, 2, 3, 4, 5, 6]]
     assert batch.labels.tolist() == [[-100, 11, 12, -100, 21, -100], [-100, 2, 3, 4, 5, 6]]
-    assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1, 2], [0, 1, 2, 3, 4, 5]]
+    assert batch.lengths == ((3, 2), (6,))
     assert batch.tokens == 11
     assert batch.mask is not None
     assert batch.mask.shape == (2, 1, 6, 6)
@@ -43,7 +44,7 @@ def test_single_documents_need_no_mask() -> None:
     assert batch.mask is None
     assert batch.input_ids.tolist() == [[7, 8], [9, 0]]
     assert batch.labels.tolist() == [[-100, 8], [-100, -100]]
-    assert batch.position_ids.tolist() == [[0, 1], [0, 0]]
+    assert batch.position_ids.tolist() == [[0, 1], [0, 1]]
     assert batch.tokens == 3
 
 
@@ -55,7 +56,7 @@ def test_c29_c30_positions_reset_and_no_label_crosses() -> None:
         packing=True,
     )
     batch = collate([row, Row(1, ["c"], [8], list(range(3, 11)), list(range(3, 11)))])
-    assert batch.position_ids[0].tolist() == [0, 1, 2, 3, 0, 1, 2, 0]
+    assert batch.position_ids[0].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
     assert batch.labels[0].tolist() == [-100, 11, 12, 2, -100, 21, 2, -100]
     assert int((batch.labels[0, 1:] != -100).sum()) == 5
     assert document_ids(row.lengths, padded_to=8) == [1, 1, 1, 1, 2, 2, 2, 0]

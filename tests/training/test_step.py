@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from hashtune.records import Row
 from hashtune.training.batches import Batch
+from hashtune.training.layouts import micro_batches
 from hashtune.training.model import Trainee
 from hashtune.training.plan import Plan
-from hashtune.training.step import evaluate_loss, micro_batches, targets, train_step
+from hashtune.training.step import evaluate_loss, targets, train_step
 
 
 class Recorder:

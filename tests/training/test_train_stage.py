@@ -58,7 +58,13 @@ SECTIONS: dict[str, Any] = {
         "decay_fraction": None,
         "decay_start": None,
     },
-    "batch": {"micro": 2, "grad_accum": 1, "world_size": 1},
+    "batch": {
+        "micro": 2,
+        "grad_accum": 1,
+        "world_size": 1,
+        "attention": "mask",
+        "layout": "rows",
+    },
     "precision": "fp32",
     "seed": 7,
     "tokenizer": {
@@ -203,6 +209,8 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"optim": {"neftune_alpha": 5.0}},
         {"schedule": {"min_lr_ratio": 0.2}},
         {"batch": {"micro": 1}},
+        {"batch": {"attention": "documents"}},
+        {"batch": {"layout": "length_grouped"}},
         {"precision": "bf16"},
         {"seed": 8},
         {"determinism": {"threads": 2}},
@@ -255,11 +263,29 @@ def test_a_leaking_backend_stops_before_training(
 ) -> None:
     from hashtune.training.attention import Probe
 
-    monkeypatch.setattr(train, "run_probe", lambda trainee, row: Probe(0.5, 0.0, 0.5, 1e-4))
+    monkeypatch.setattr(train, "run_probe", lambda *_: Probe(0.5, 0.0, 0.5, 1e-4))
     with pytest.raises(InputError, match="attention-leak"):
         train.run()
     assert not train.OUT.exists()
     assert os.listdir(checkout / "home" / "runs" / identity()) == ["lock"]  # noqa: PTH208
+
+
+@pytest.mark.parametrize("layout", ["length_grouped", "padding_free"])
+def test_attention_by_document_and_layouts_train_the_same_bytes_twice(
+    checkout: Path, layout: str
+) -> None:
+    train.run()
+    by_mask = writers.read_json(Path("reports/train.json"))
+    write_params(
+        {"batch": {"attention": "documents", "layout": layout}, "method": {"dropout": 0.0}}
+    )
+    train.run()
+    first = outputs()
+    report = json.loads(first["reports/train.json"])
+    assert report["documents_apart"] == "proven before training"
+    assert report["loss_first"] == pytest.approx(by_mask["loss_first"], rel=1e-4)  # B is zero
+    train.run()
+    assert outputs() == first
 
 
 def test_layers_that_never_moved_are_refused(

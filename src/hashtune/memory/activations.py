@@ -118,7 +118,7 @@ def _adapter_bytes(work: Workload) -> int:
         adapted = [counts.get(name, 0) for name in group]
         if own_copies:
             total += sum(adapted) * inputs[group[0]] * per_element
-        elif group != ("self_attn.o_proj",):
+        elif group != ("self_attn.o_proj",) or work.by_document:
             total += max(adapted) * inputs[group[0]] * FP32
     return total
 

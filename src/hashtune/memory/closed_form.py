@@ -36,9 +36,10 @@ class Workload:
     """What one training step keeps in memory, in plain settings.
 
     `longest_row` and `trained` are the worst row's tokens and targets; a micro-batch is `micro`
-    rows padded to the longest. `masked` says that attention gets a mask (packed documents or
-    padding), `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss,
-    `added_tokens` how many rows of embedding and head are trained.
+    rows padded to the longest (without padding, so many tokens at most). `masked` says that
+    attention gets a mask of documents, `by_document` that it is called for each of them,
+    `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss, `added_tokens`
+    how many rows of embedding and head are trained.
     """
 
     shape: Shape
@@ -58,6 +59,7 @@ class Workload:
     device: Literal["cpu", "cuda"]
     overhead_bytes: int
     added_tokens: int = 0
+    by_document: bool = False
 
     @property
     def tokens(self) -> int:

@@ -88,6 +88,8 @@ def _edits(work: Workload) -> dict[str, Edit]:
     if work.r > 1:
         rank = work.r // 2
         edits[f"method.r={rank}"] = lambda w: replace(w, r=rank)
+    if work.masked:
+        edits["batch.attention=documents"] = lambda w: replace(w, masked=False, by_document=True)
     if work.variant == "dora":
         edits["method.variant=lora"] = lambda w: replace(w, variant="lora")
     if work.dropout:

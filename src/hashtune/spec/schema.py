@@ -32,6 +32,8 @@ OptimizerName = Literal[
 ]
 
 Variant = Literal["lora", "rslora", "dora"]
+Attention = Literal["mask", "documents"]
+Layout = Literal["rows", "length_grouped", "padding_free"]
 
 
 class Section(BaseModel):
@@ -258,11 +260,15 @@ class Duration(Section):
 
 
 class Batch(Section):
-    """Rows per micro-batch, micro-batches per step, processes."""
+    """Rows per micro-batch, micro-batches per step, processes. `attention` keeps the documents of
+    a row apart by a mask or by a call for each; `layout`: how a step's rows become
+    micro-batches."""
 
     micro: Count
     grad_accum: Count
     world_size: Literal[1]
+    attention: Attention
+    layout: Layout
 
 
 class Determinism(Section):

@@ -15,7 +15,7 @@ CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
 def training_findings(spec: Spec) -> list[Finding]:
     """All findings about how training is set, before anything is computed."""
     found = [*_warmup(spec.schedule), *_decay(spec.schedule)]
-    found += dora_over_int8(spec)
+    found += [*dora_over_int8(spec), *padding_free_mask(spec)]
     found += entry_faults(spec.method.targets)
     if spec.hardware.device == "cpu":
         found += cuda_only(spec.optim)
@@ -29,6 +29,16 @@ def dora_over_int8(spec: Spec) -> list[Finding]:
     message = "DoRA needs the norms of the base's weights, which int8 does not give"
     fix = "quantization=nf4, or method.variant=lora"
     return [Finding("contradiction", message, file=FILE, field="method.variant", fix=fix)]
+
+
+def padding_free_mask(spec: Spec) -> list[Finding]:
+    """One sequence of all rows with a mask costs the square of their sum."""
+    if spec.batch.layout != "padding_free" or spec.batch.attention == "documents":
+        return []
+    message = "padding_free puts all rows of a micro-batch into one sequence, and a mask pays for "
+    message += "every pair of its tokens"
+    fix = "batch.attention=documents, or batch.layout=rows"
+    return [Finding("contradiction", message, file=FILE, field="batch.layout", fix=fix)]
 
 
 def cuda_only(optim: Optim) -> list[Finding]:

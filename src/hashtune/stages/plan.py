@@ -50,7 +50,9 @@ def run() -> None:
         micro=spec.batch.micro,
         longest_row=worst.longest_row,
         trained=worst.trained,
-        masked=worst.masked,
+        masked=worst.masked and spec.batch.attention == "mask",
+        by_document=spec.batch.attention == "documents"
+        and (worst.masked or spec.batch.layout == "padding_free"),
         loss_chunk=LOSS_CHUNK,
         device=spec.hardware.device,
         overhead_bytes=round(spec.hardware.overhead_gb * GB),

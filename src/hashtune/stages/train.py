@@ -13,13 +13,14 @@ from typing import Any
 
 from hashtune import frame, writers
 from hashtune.records import Row
-from hashtune.spec.schema import Spec
+from hashtune.spec.schema import Layout, Spec
 from hashtune.store.added_tokens import rows_needed, token_ids
 from hashtune.store.loader import home, load_base, load_tokenizer
 from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
+from hashtune.training.documents import attend_as
 from hashtune.training.init_adapter import continue_from, read_adapter
 from hashtune.training.loop import Loop
 from hashtune.training.model import (
@@ -74,6 +75,8 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
         "optim": spec.optim.model_dump(),
         "schedule": spec.schedule.model_dump(),
         "micro": spec.batch.micro,
+        "attention": spec.batch.attention,
+        "layout": spec.batch.layout,
         "precision": spec.precision,
         "added_tokens": spec.tokenizer.added_tokens,
         "seed": spec.seed,
@@ -111,11 +114,12 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         quantization_config=quantization_config(spec.quantization, spec.precision),
         rows=rows_needed(tokens),
     )
+    attend_as(base, spec.batch.attention, [*plan.rows, *plan.eval_rows])
     trainee = build_trainee(
         base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
     )
     continue_from(trainee.peft, start)
-    facts = {"init_adapter": _init_sha256(spec)} | _probe(trainee, plan)
+    facts = {"init_adapter": _init_sha256(spec)} | _probe(trainee, plan, spec.batch.layout)
     settings = Settings(
         optim=spec.optim,
         schedule=spec.schedule,
@@ -149,11 +153,11 @@ def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
     return token_ids(load_tokenizer(manifest, texts), texts) if texts else []
 
 
-def _probe(trainee: Trainee, plan: Plan) -> dict[str, object]:
-    row = probe_row(plan.rows)
+def _probe(trainee: Trainee, plan: Plan, layout: Layout) -> dict[str, object]:
+    row = probe_row(plan.rows, layout)
     if row is None:
         return {"documents_apart": "no row holds two documents"}
-    probe = run_probe(trainee, row)
+    probe = run_probe(trainee, row, layout)
     check_probe(probe)
     frame.say(f"  packed documents do not see each other: leak {probe.leak:.1e}")
     return {"documents_apart": "proven before training"}

@@ -1,19 +1,22 @@
 """Proof on the real model and backend, before training: documents of a row do not see each other.
 
-Two probes on one row of two documents A, B. Leak: with other tokens in A, B's hidden states stay
-put. Parity: B in the row and B alone have the same states. A negative control without the document
-mask must fire, or the probe itself is broken.
+Two probes on two documents A, B, laid out as training lays them out. Leak: with other tokens in A,
+B's hidden states stay put. Parity: B behind A and B alone have the same states, and positions. A
+negative control, the same tokens as one document, must fire, or the probe itself is broken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from hashtune.errors import Finding, InputError
 from hashtune.records import IGNORE_INDEX, Row
-from hashtune.training.batches import Batch, collate, document_mask
+from hashtune.spec.schema import Layout
+from hashtune.training.batches import Batch, collate
+from hashtune.training.layouts import batch_of
 from hashtune.training.model import Trainee
 
 # Relative to the largest state: a masked key adds exact zeros, a kernel may sum in another order.
@@ -23,7 +26,7 @@ PROBE_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Largest relative differences; `control` is the leak without a document mask."""
+    """Largest relative differences; `control` is the leak of A and B as one document."""
 
     leak: float
     parity: float
@@ -31,43 +34,57 @@ class Probe:
     tolerance: float
 
 
-def probe_row(rows: Sequence[Row]) -> Row | None:
-    """A row of two short documents from real tokens, or None when no row is packed."""
+def probe_row(rows: Sequence[Row], layout: Layout = "rows") -> Row | None:
+    """A row of two short documents from real tokens, or None where no two are ever in one
+    sequence. Without padding the documents of two rows are."""
     packed = next((row for row in rows if len(row.lengths) > 1), None)
-    if packed is None:
+    if packed is not None:
+        a, b = islice(_documents(packed), 2)
+    elif layout == "padding_free" and len(rows) > 1:
+        a, b = (next(_documents(row)) for row in rows[:2])
+    else:
         return None
-    first, second = packed.lengths[:2]
-    a, b = packed.input_ids[:first], packed.input_ids[first : first + second]
-    a, b = a[:PROBE_TOKENS], b[:PROBE_TOKENS]
-    labels = [IGNORE_INDEX] * (len(a) + len(b))
-    return Row(packed.row, packed.example_ids[:2], [len(a), len(b)], [*a, *b], labels)
+    labels = [IGNORE_INDEX] * (len(a.input_ids) + len(b.input_ids))
+    names, lengths = [*a.example_ids, *b.example_ids], [*a.lengths, *b.lengths]
+    return Row(a.row, names, lengths, [*a.input_ids, *b.input_ids], labels)
 
 
-def run_probe(trainee: Trainee, row: Row) -> Probe:
+def run_probe(trainee: Trainee, row: Row, layout: Layout = "rows") -> Probe:
     """Measure leak, parity and control; weights, RNG and mode are left as they were."""
-    first = row.lengths[0]
-    batch = collate([row])
-    changed_ids = batch.input_ids.clone()
-    changed_ids[0, :first] = changed_ids[0, :first].flip(0) + 1
-    changed_ids %= _vocabulary(trainee)
-    changed = replace(batch, input_ids=changed_ids)
-    second = row.input_ids[first:], row.labels[first:]
-    alone = collate([Row(row.row, row.example_ids[1:], row.lengths[1:], *second)])
+    a, b = _documents(row)
+    batch = batch_of([a, b], layout) if layout == "padding_free" else batch_of([row], layout)
+    alone = collate([b])
+    merged = collate([replace(row, lengths=[sum(row.lengths)])])
+    first = a.lengths[0]
+    behind = batch.position_ids[:, first:]
+    assert torch.equal(behind, alone.position_ids), "positions do not begin at 0 in each document"
     training = trainee.peft.training
     trainee.peft.eval()
     try:
         packed = _states(trainee, batch)[:, first:]
-        leak = _difference(packed, _states(trainee, changed)[:, first:])
+        leak = _difference(packed, _states(trainee, _other_a(trainee, batch, first))[:, first:])
         parity = _difference(packed, _states(trainee, alone))
-        # an explicit causal mask: with none, transformers sees documents in the position ids
-        one = document_mask(torch.ones_like(batch.input_ids))
-        bare, bare_changed = replace(batch, mask=one), replace(changed, mask=one)
-        control = _difference(
-            _states(trainee, bare)[:, first:], _states(trainee, bare_changed)[:, first:]
-        )
+        one = _states(trainee, merged)[:, first:]
+        control = _difference(one, _states(trainee, _other_a(trainee, merged, first))[:, first:])
     finally:
         trainee.peft.train(training)
     return Probe(leak, parity, control, TOLERANCE[trainee.precision])
+
+
+def _documents(row: Row) -> Iterator[Row]:
+    """Each document, cut short, as a row of its own without labels."""
+    start = 0
+    for name, length in zip(row.example_ids, row.lengths, strict=True):
+        ids = row.input_ids[start : start + min(length, PROBE_TOKENS)]
+        yield Row(row.row, [name], [len(ids)], ids, [IGNORE_INDEX] * len(ids))
+        start += length
+
+
+def _other_a(trainee: Trainee, batch: Batch, first: int) -> Batch:
+    """The batch with other tokens in its first document."""
+    ids = batch.input_ids.clone()
+    ids[0, :first] = (ids[0, :first].flip(0) + 1) % _vocabulary(trainee)
+    return replace(batch, input_ids=ids)
 
 
 def check_probe(probe: Probe) -> None:
@@ -76,7 +93,7 @@ def check_probe(probe: Probe) -> None:
         raise InputError(
             Finding(
                 "blind-probe",
-                f"without a document mask the probe sees a difference of only {probe.control:.2e}",
+                f"of two documents as one the probe sees a difference of only {probe.control:.2e}",
                 fix="set data.packing=false; please report the model",
             )
         )

@@ -88,6 +88,7 @@ class Loop:
             optimizer,
             rows,
             micro=self.settings.batch.micro,
+            layout=self.settings.batch.layout,
             lr=lr,
             grad_clip=self.settings.optim.grad_clip,
             noise=step_noise(
@@ -136,7 +137,10 @@ class Loop:
         if not self.plan.eval_rows:
             return
         started = time.monotonic()
-        result = evaluate_loss(self.trainee, self.plan.eval_rows, micro=self.settings.batch.micro)
+        batch = self.settings.batch
+        result = evaluate_loss(
+            self.trainee, self.plan.eval_rows, micro=batch.micro, layout=batch.layout
+        )
         self.meter.eval_seconds += time.monotonic() - started
         step = self.progress.step
         check_eval_loss(result.loss, step=step)

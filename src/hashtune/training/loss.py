@@ -61,7 +61,8 @@ def token_losses(hidden: Tensor, labels: Tensor, head: Head) -> LossSums:
 
 
 def _chunk(states: Tensor, targets: Tensor, head: Head) -> tuple[Tensor, Tensor, Tensor]:
-    logits = head(states).float()
+    logits = head(states)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = functional.cross_entropy(logits, targets, reduction="sum")
     with torch.no_grad():
         log_p = logits.log_softmax(-1)

@@ -17,6 +17,7 @@ from hashtune.errors import Finding, InputError
 from hashtune.spec.schema import Determinism, Method, Quantization
 from hashtune.spec.targets import match
 from hashtune.training.batches import Batch
+from hashtune.training.documents import attention_inputs
 from hashtune.training.tokens import check_trainable, trainable_rows
 
 
@@ -84,12 +85,11 @@ class Trainee:
     def hidden(self, batch: Batch) -> Tensor:
         """Last hidden states (B, T, H) of a micro-batch."""
         backbone = self.peft.get_base_model().model
-        mask = None if batch.mask is None else batch.mask.to(self.device)
         output = backbone(
             input_ids=batch.input_ids.to(self.device),
             position_ids=batch.position_ids.to(self.device),
-            attention_mask=mask,
             use_cache=False,
+            **attention_inputs(backbone.config, batch, self.device),
         )
         states: Tensor = output.last_hidden_state
         return states

@@ -50,9 +50,12 @@ def on_embeddings(trainee: Trainee, rows: Sequence[Row], noise: Noise | None) ->
         return
 
     def add(_module: object, _inputs: object, output: Tensor) -> Tensor:
+        drawn = torch.cat([noise.of(row, output.shape[-1]) for row in rows])
+        # one sequence holds all rows, end to end (layouts.join); otherwise each has its own
+        used = [len(row.input_ids) for row in rows] if len(output) > 1 else [len(drawn)]
         total = torch.zeros(output.shape)
-        for index, row in enumerate(rows):
-            total[index, : len(row.input_ids)] = noise.of(row, output.shape[-1])
+        for index, part in enumerate(drawn.split(used)):
+            total[index, : len(part)] = part
         return output + total.to(output)
 
     handle = trainee.peft.get_base_model().get_input_embeddings().register_forward_hook(add)

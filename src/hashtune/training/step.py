@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from hashtune.records import IGNORE_INDEX, Row
-from hashtune.training.batches import collate
+from hashtune.spec.schema import Layout
 from hashtune.training.gradients import check_gradients
+from hashtune.training.layouts import batch_of, micro_batches
 from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
 from hashtune.training.noise import Noise, on_embeddings
@@ -27,11 +28,6 @@ class StepResult:
     applied: bool
 
 
-def micro_batches(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
-    """The step's rows in groups of at most `size`, in order."""
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
 def targets(rows: Sequence[Row]) -> int:
     """Trained tokens of the rows: labels that some state predicts (a row's first has none)."""
     return sum(label != IGNORE_INDEX for row in rows for label in row.labels[1:])
@@ -45,22 +41,23 @@ def train_step(
     micro: int,
     lr: float,
     grad_clip: float,
+    layout: Layout = "rows",
     noise: Noise | None = None,
     first: bool = False,
 ) -> StepResult:
     """Forward, backward and update on one step's rows.
 
     The loss is the sum over all micro-batches divided by the trained tokens of the whole step, so
-    the split into micro-batches changes nothing but the order of sums. A non-finite loss or
-    gradient norm, or no trained token at all, leaves parameters and optimizer untouched. `first`:
-    no update was made yet, and each tensor must have a gradient (check_gradients).
+    the split into micro-batches and their layout change nothing but the order of sums. A non-finite
+    loss or gradient norm, or no trained token at all, leaves parameters and optimizer untouched.
+    `first`: no update was made yet, and each tensor must have a gradient (check_gradients).
     """
     trained = targets(rows)
     total = max(1, trained)
     loss = entropy = 0.0
     correct = tokens = 0
-    for group in micro_batches(rows, micro):
-        batch = collate(group)
+    for group in micro_batches(rows, micro, layout):
+        batch = batch_of(group, layout)
         with trainee.autocast(), on_embeddings(trainee, group, noise):
             sums = token_losses(
                 trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
@@ -90,7 +87,9 @@ class EvalResult:
     accuracy: float
 
 
-def evaluate_loss(trainee: Trainee, rows: Sequence[Row], *, micro: int) -> EvalResult:
+def evaluate_loss(
+    trainee: Trainee, rows: Sequence[Row], *, micro: int, layout: Layout = "rows"
+) -> EvalResult:
     """Held-out loss; sums only, so memory does not grow with the number of rows.
 
     Dropout is off meanwhile and no random number is drawn.
@@ -98,8 +97,8 @@ def evaluate_loss(trainee: Trainee, rows: Sequence[Row], *, micro: int) -> EvalR
     trainee.peft.eval()
     loss, tokens, correct = 0.0, 0, 0
     with torch.no_grad():
-        for group in micro_batches(rows, micro):
-            batch = collate(group)
+        for group in micro_batches(rows, micro, layout):
+            batch = batch_of(group, layout)
             with trainee.autocast():
                 sums = token_losses(
                     trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
