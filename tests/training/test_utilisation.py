@@ -2,13 +2,14 @@
 
 import pytest
 
-from hashtune.training.utilisation import Work, mean_context, utilisation
+from hashtune.training.utilisation import Work, utilisation
 
 H100 = 989.0  # TFLOP/s, dense bf16
 
 
 def work(*, frozen: int = 0, trainable: int = 0, recomputed: bool = False) -> Work:
-    return Work(frozen, trainable, layers=32, width=4096, recomputed=recomputed)
+    again, blocks = (frozen + trainable, 32) if recomputed else (0, 0)
+    return Work(frozen, trainable, layers=32, width=4096, again=again, layers_again=blocks)
 
 
 def share(flops: float) -> float:
@@ -47,12 +48,6 @@ def test_attention_counts_at_long_context() -> None:
     # 12 * 32 * 4096 * 8192
     assert work().model_flops(context=8192) == 12_884_901_888
     assert work(recomputed=True).hardware_flops(context=8192) == 17_179_869_184  # a third more
-
-
-def test_context_is_the_mean_length_of_the_document_a_token_lies_in() -> None:
-    assert mean_context([3, 1]) == 2.5  # three tokens in 3, one in 1: (9 + 1) / 4
-    assert mean_context([8]) == 8
-    assert mean_context([]) == 0
 
 
 def test_twice_the_speed_is_twice_the_utilisation() -> None:

@@ -19,6 +19,7 @@ from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
+from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
 from hashtune.training.model import (
     Trainee,
@@ -26,6 +27,7 @@ from hashtune.training.model import (
     quantization_config,
     set_determinism,
 )
+from hashtune.training.origins import source_lines
 from hashtune.training.plan import Plan, Settings, check_plan
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
@@ -35,6 +37,8 @@ MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
 CODE = Path("build/code/train.json")
 OUT = Path("build/train")
+PREPARED = Path("build/prepare/train.parquet")  # for the source lines of a skipped step only
+LOG = frame.MACHINE / "train_log.jsonl"
 OUTPUTS = {
     "adapter": OUT / "adapter",
     "curves": OUT / "curves",
@@ -48,7 +52,7 @@ def run() -> None:
     stop.install()
     spec = frame.read_spec(
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
-        *("determinism", "checkpoint", "tokenizer"),
+        *("determinism", "checkpoint", "tokenizer", "hardware"),
     )
     identity = runs.train_identity(_identity_parts(spec))
     folder = home() / "runs" / identity
@@ -115,7 +119,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         identity=identity,
         spec=_identity_parts(spec),
     )
-    loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say)
+    loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say, _aside(spec, trainee))
     loop.run()
     write_adapter(
         trainee.peft,
@@ -127,6 +131,16 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         ),
     )
     _report(loop, manifest, probe)
+
+
+def _aside(spec: Spec, trainee: Trainee) -> Aside:
+    """What is only told: no param of this stage in dvc.yaml and no part of the identity."""
+    same = spec.hardware.device == trainee.device.type
+    return Aside(
+        peak_tflops=spec.hardware.peak_tflops if same else None,
+        log=LOG,
+        places=partial(source_lines, prepared=PREPARED),
+    )
 
 
 def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
@@ -152,7 +166,7 @@ def _report(loop: Loop, manifest: Manifest, probe: dict[str, object]) -> None:
     frame.write_machine("train", measured, belongs_to=weights)
     frame.closing_table(
         f"train: adapter over {manifest.name}",
-        report | {"tokens/s": measured["tokens_per_second"]},
+        report | {"speed": speed_line(measured)},
     )
 
 

@@ -2,8 +2,8 @@
 
     MFU  model FLOPs       what the mathematics needs: 6 per trained parameter and token, 4 per
                            frozen one, 12 L d T for attention scores
-    HFU  hardware FLOPs    and what is computed twice to save memory: a second forward, 2 per
-                           parameter and 4 L d T
+    HFU  hardware FLOPs    and what is computed twice to save memory: the forward of blocks whose
+                           activations are recomputed, 2 per parameter in them and 4 d T a block
 
 A parameter takes part in a multiplication and an addition per token in the forward, and in as many
 for the gradient of its input in the backward; only a trained one needs them again for its own
@@ -13,7 +13,6 @@ where MFU is defined), without a discount for the causal half. N counts all para
 too. Pure arithmetic: no torch, no clock.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 TERA = 1e12
@@ -26,14 +25,15 @@ ATTENTION = 3 * ATTENTION_FORWARD
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one token costs: parameters by kind, layers, attention width (heads times their size),
-    and whether the backward computes the forward again (activation checkpointing)."""
+    """What one token costs: parameters by kind, layers, attention width (heads times their size);
+    and what the backward computes again (activation checkpointing), in parameters and layers."""
 
     frozen: int
     trainable: int
     layers: int
     width: int
-    recomputed: bool = False
+    again: int = 0
+    layers_again: int = 0
 
     def model_flops(self, *, context: float) -> float:
         """FLOPs per token that training needs at a mean context of `context` tokens."""
@@ -42,12 +42,9 @@ class Work:
         return linear + ATTENTION * self.layers * self.width * context
 
     def hardware_flops(self, *, context: float) -> float:
-        """FLOPs per token that are executed, the second forward included."""
-        if not self.recomputed:
-            return self.model_flops(context=context)
-        again = FORWARD * (self.frozen + self.trainable)
-        attention = ATTENTION_FORWARD * self.layers * self.width * context
-        return self.model_flops(context=context) + again + attention
+        """FLOPs per token that are executed, those of a second forward included."""
+        attention = ATTENTION_FORWARD * self.layers_again * self.width * context
+        return self.model_flops(context=context) + FORWARD * self.again + attention
 
     @property
     def convention(self) -> str:
@@ -55,14 +52,8 @@ class Work:
         frozen = "4 per frozen and " if self.frozen else ""
         return (
             f"FLOPs per token: {frozen}6 per trained parameter, 12 L d T of attention with T the "
-            "mean length of a token's document; HFU adds a forward where activations are recomputed"
+            "mean length of a token's document; HFU adds the forward of recomputed blocks"
         )
-
-
-def mean_context(lengths: Iterable[int]) -> float:
-    """Mean length of the document that a token lies in; 0 without tokens."""
-    kept = list(lengths)
-    return sum(length * length for length in kept) / max(1, sum(kept))
 
 
 def utilisation(flops_per_token: float, *, tokens_per_second: float, peak_tflops: float) -> float:
