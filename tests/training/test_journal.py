@@ -14,6 +14,7 @@ from hashtune.training.journal import Aside, Journal
 from hashtune.training.rates import Gauge, Meter
 from hashtune.training.step import EvalResult, StepResult
 from hashtune.training.utilisation import Work
+from hashtune.training.watch import Watcher
 from hashtune.writers import read_jsonl
 
 ROW = Row(0, ["a", "b"], [3, 1])  # 4 tokens, mean context (9 + 1) / 4 = 2.5
@@ -40,7 +41,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def open_journal(said: list[str], aside: Aside = ALONE, gauge: Gauge = GAUGE) -> Journal:
     curves: Any = Curves()
-    return Journal(Progress(), Meter(), curves, gauge, 20, said.append, aside)
+    watcher = Watcher(vocab=512, grad_clip=1.0)
+    return Journal(Progress(), Meter(), curves, gauge, 20, said.append, aside, watcher)
 
 
 def take(journal: Journal, *, loss: float = 2.0, seconds: float = 2.0) -> None:
@@ -181,3 +183,20 @@ def test_a_resumed_run_goes_on_with_its_log_and_a_fresh_one_starts_anew(
     assert [line["step"] for line in read_jsonl(log)] == [1, 10]
     open_journal(said, Aside(log=log)).start()
     assert not log.exists()
+
+
+def test_a_signal_is_said_once_and_not_again_after_a_resume(said: list[str]) -> None:
+    journal = open_journal(said)
+    for _ in range(12):
+        take(journal, loss=0.3)
+    signals = [line for line in said if "signal" in line]
+    assert len(signals) == 1
+    assert signals[0].startswith("  signal: step 1: the first loss is 0.30, suspiciously low")
+    assert signals[0].endswith("[low-start]")
+    resumed = open_journal(said)
+    resumed.progress.points += journal.progress.points
+    resumed.progress.step = 12
+    resumed.start()
+    take(resumed, loss=0.3)
+    assert [line for line in said if "signal" in line] == signals
+    assert [signal.name for signal in resumed.watcher.fired] == ["low-start"]

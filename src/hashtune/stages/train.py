@@ -162,11 +162,12 @@ def _report(loop: Loop, manifest: Manifest, probe: dict[str, object]) -> None:
     weights = OUTPUTS["adapter"] / WEIGHTS
     report = {**summarise(loop, OUTPUTS["adapter"]), **probe}
     measured = measure(loop)
+    signals = [signal.name for signal in loop.journal.watcher.fired]
     frame.write_report("train", report)
     frame.write_machine("train", measured, belongs_to=weights)
     frame.closing_table(
         f"train: adapter over {manifest.name}",
-        report | {"speed": speed_line(measured)},
+        report | {"signals": ", ".join(signals) or "none", "speed": speed_line(measured)},
     )
 
 

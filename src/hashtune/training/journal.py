@@ -22,6 +22,7 @@ from hashtune.training.curves import Curves
 from hashtune.training.guard import PlacesOf, evaluations_since_best, name_rows
 from hashtune.training.rates import Gauge, Meter, peak_memory_gb, rates
 from hashtune.training.step import EvalResult, StepResult
+from hashtune.training.watch import Watcher
 from hashtune.writers import canonical_json
 
 LOG_EVERY = 10  # steps
@@ -49,6 +50,7 @@ class Journal:
 
     Attributes:
         total: steps of the plan.
+        watcher: sees every point, those of a resumed checkpoint too.
         told: the meter as it was at the last full line.
     """
 
@@ -59,12 +61,16 @@ class Journal:
     total: int
     say: Callable[[str], None]
     aside: Aside
+    watcher: Watcher
     told: Meter = field(default_factory=Meter)
 
     def start(self) -> None:
-        """Say how utilisation is counted; a run that starts at step 1 starts its log anew."""
+        """Catch up with the progress and say how utilisation is counted; a run that starts at
+        step 1 starts its log anew."""
         if self.aside.log is not None and self.progress.step == 0:
             self.aside.log.unlink(missing_ok=True)
+        for point in self.progress.points:
+            self.watcher.see(point)
         if self.gauge.peak_tflops is not None:
             self.say(f"  MFU of {self.gauge.peak_tflops:g} TFLOP/s. {self.gauge.work.convention}")
 
@@ -107,6 +113,8 @@ class Journal:
     def _add(self, point: dict[str, Any]) -> None:
         self.progress.points.append(point)
         self.curves.log(point)
+        for signal in self.watcher.see(point):
+            self.say(f"  signal: {signal}")
 
     def _full(self, result: StepResult, lr: float) -> None:
         recent = rates(self.meter.since(self.told), self.gauge)

@@ -27,6 +27,7 @@ from hashtune.training.rates import Meter, gauge_of
 from hashtune.training.schedules import lr_at
 from hashtune.training.signals import StopRequest
 from hashtune.training.step import StepResult, evaluate_loss, train_step
+from hashtune.training.watch import Watcher
 
 
 @dataclass(slots=True)
@@ -71,7 +72,11 @@ class Loop:
         gauge = gauge_of(self.trainee, peak_tflops=self.aside.peak_tflops)
         curves = Curves(self.curves_folder, self.progress.points)
         total = len(self.plan.steps)
-        journal = Journal(self.progress, self.meter, curves, gauge, total, self.say, self.aside)
+        vocab = self.trainee.peft.get_base_model().config.get_text_config().vocab_size
+        watcher = Watcher(vocab, self.settings.optim.grad_clip)
+        journal = Journal(
+            self.progress, self.meter, curves, gauge, total, self.say, self.aside, watcher
+        )
         journal.start()
         return journal
 

@@ -28,6 +28,7 @@ def summarise(loop: Loop, adapter: Path) -> dict[str, Any]:
         "steps": progress.step,
         "stopped_early": loop.stopped_early and progress.step < len(loop.plan.steps),
         "skipped_steps": len(progress.skipped),
+        "signals": [str(signal) for signal in loop.journal.watcher.fired],
         "best_step": progress.best_step,
         "loss_first": losses[0] if losses else None,
         "loss_last": losses[-1] if losses else None,
