@@ -149,8 +149,8 @@ def test_a_skipped_step_names_rows_and_source_lines_and_stays_out_of_the_curves(
 def test_the_curves_get_what_the_checkpoint_keeps(said: list[str]) -> None:
     journal = open_journal(said)
     take(journal)
-    journal.evaluation(EvalResult(1.25, 0.5), patience=None)
-    journal.evaluation(EvalResult(1.5, 0.5), patience=3)
+    journal.evaluation(EvalResult(1.25, 0.5), [], patience=None)
+    journal.evaluation(EvalResult(1.5, 0.5), [], patience=3)
     train, *evals = journal.progress.points
     assert train == {
         "step": 1,
@@ -200,3 +200,12 @@ def test_a_signal_is_said_once_and_not_again_after_a_resume(said: list[str]) -> 
     take(resumed, loss=0.3)
     assert [line for line in said if "signal" in line] == signals
     assert [signal.name for signal in resumed.watcher.fired] == ["low-start"]
+
+
+def test_samples_are_kept_whole_and_shown_in_a_line(said: list[str]) -> None:
+    journal = open_journal(said)
+    sample = {"example": "5f0c", "answer": "\x1b[31mno\nend" + "x" * 200, "reference": "ja, schön"}
+    journal.evaluation(EvalResult(1.25, 0.5), [sample], patience=None)
+    assert journal.progress.samples == [sample]
+    shown = r"\u001b[31mno\nend" + "x" * 89 + "..."  # 11 characters and 89 make 100
+    assert said[-1] == f'    5f0c: "{shown}" (data: "ja, schön")'

@@ -72,6 +72,7 @@ SECTIONS: dict[str, Any] = {
         "select": "last",
         "early_stop_patience": None,
         "max_skipped_steps": 0,
+        "samples": 1,
     },
     "hardware": {
         "name": "box",
@@ -155,6 +156,10 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     report = json.loads(first["reports/train.json"])
     assert (report["steps"], report["skipped_steps"]) == (6, 0)
     assert report["documents_apart"] == "proven before training"
+    samples = writers.read_jsonl(train.OUTPUTS["samples.jsonl"])
+    assert [(s["step"], s["example"], s["tokens"]) for s in samples] == [
+        (step, "e9.0", 5) for step in (2, 4, 6)
+    ]
     assert report["signals"] == []  # six steps are too few for what a random base would show
     assert report["trainable_parameters"] == 2 * 2 * (64 + 64)  # 2 layers, q: A 2x64, B 64x2
     assert report["adapter_sha256"] == writers.sha256_file(train.OUT / "adapter" / train.WEIGHTS)
@@ -215,6 +220,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"checkpoint": {"early_stop_patience": 2}},
         {"checkpoint": {"eval_every_steps": 4}},
         {"checkpoint": {"max_skipped_steps": 1}},
+        {"checkpoint": {"samples": 0}},
     ]
     for change in changes:
         write_params(change)

@@ -1,9 +1,10 @@
 """train: the adapter.
 
 Reads the packing plan and the base, trains with exact resume ($HASHTUNE_HOME/runs/<identity>/),
-writes build/train/adapter/ and build/train/curves/. Ends with the plan, or earlier when the eval
-loss no longer improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC
-finish the step, checkpoint and exit 75; `dvc repro` continues to the same bits.
+writes build/train/adapter/, build/train/curves/ and build/train/samples.jsonl (answers to a few
+eval prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer
+improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step,
+checkpoint and exit 75; `dvc repro` continues to the same bits.
 """
 
 from functools import partial
@@ -30,6 +31,7 @@ from hashtune.training.model import (
 from hashtune.training.origins import source_lines
 from hashtune.training.plan import Plan, Settings, check_plan
 from hashtune.training.proof import prove_adapter
+from hashtune.training.samples import Sampler, choose_prompts
 from hashtune.training.signals import StopRequest
 from hashtune.training.summary import measure, summarise
 
@@ -42,6 +44,7 @@ LOG = frame.MACHINE / "train_log.jsonl"
 OUTPUTS = {
     "adapter": OUT / "adapter",
     "curves": OUT / "curves",
+    "samples.jsonl": OUT / "samples.jsonl",
     "report.json": Path("reports/train.json"),
 }
 
@@ -83,6 +86,7 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
         "eval_every_steps": spec.checkpoint.eval_every_steps,
         "early_stop_patience": spec.checkpoint.early_stop_patience,
         "max_skipped_steps": spec.checkpoint.max_skipped_steps,
+        "samples": spec.checkpoint.samples,
     }
 
 
@@ -120,7 +124,9 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         spec=_identity_parts(spec),
     )
     loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say, _aside(spec, trainee))
+    loop.sampler = _sampler(spec, manifest, plan)
     loop.run()
+    writers.write_jsonl(OUTPUTS["samples.jsonl"], loop.progress.samples)
     write_adapter(
         trainee.peft,
         OUTPUTS["adapter"],
@@ -141,6 +147,18 @@ def _aside(spec: Spec, trainee: Trainee) -> Aside:
         log=LOG,
         places=partial(source_lines, prepared=PREPARED),
     )
+
+
+def _sampler(spec: Spec, manifest: Manifest, plan: Plan) -> Sampler:
+    """Loads the tokenizer only where something is to be sampled."""
+    prompts = choose_prompts(plan.eval_rows, spec.checkpoint.samples)
+    if not prompts:
+        return Sampler()
+    tokenizer = load_tokenizer(manifest, spec.tokenizer.added_tokens)
+    decode = partial(
+        tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    return Sampler(prompts, decode, frozenset(tokenizer.all_special_ids))
 
 
 def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:

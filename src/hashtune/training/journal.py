@@ -10,6 +10,7 @@ the full line before. They are kept as JSON lines in a log that no stage owns, s
 this machine measured. The curves are an output and get deterministic values only.
 """
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from hashtune.training.watch import Watcher
 from hashtune.writers import canonical_json
 
 LOG_EVERY = 10  # steps
+SHOWN = 100  # characters of an answer
 GRADIENT = {"loss": ".4f", "lr": ".2e", "grad norm": ".2f", "accuracy": ".3f", "entropy": ".2f"}
 
 
@@ -100,7 +102,9 @@ class Journal:
         self.say(f"  step {self.progress.step} skipped, not finite; {named}")
         return named
 
-    def evaluation(self, result: EvalResult, *, patience: int | None) -> None:
+    def evaluation(
+        self, result: EvalResult, samples: Sequence[dict[str, Any]], *, patience: int | None
+    ) -> None:
         """Record an evaluation; with a patience also how many there are since the best."""
         step = self.progress.step
         point: dict[str, Any] = {"step": step, "eval/loss": result.loss}
@@ -108,7 +112,11 @@ class Journal:
         if patience is not None:
             point["eval/since_best"] = evaluations_since_best([*self.progress.points, point])
         self._add(point)
+        self.progress.samples += samples
         self.say(f"  step {step}  eval loss {result.loss:.4f}  accuracy {result.accuracy:.3f}")
+        for sample in samples:
+            answer, reference = (_shown(sample[name]) for name in ("answer", "reference"))
+            self.say(f"    {sample['example']}: {answer} (data: {reference})")
 
     def _add(self, point: dict[str, Any]) -> None:
         self.progress.points.append(point)
@@ -152,6 +160,12 @@ def speed_line(rates: dict[str, Any]) -> str:
         if rates[name] is not None:
             parts.append(f"{name.upper()} {100 * rates[name]:.1f} %")
     return "  ".join(parts)
+
+
+def _shown(text: str) -> str:
+    """One line, quoted, without what a terminal would obey."""
+    cut = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
 def _finite(value: float) -> float | None:

@@ -24,6 +24,7 @@ from hashtune.training.optimizers import build_optimizer, optimizer_tensors, res
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.randomness import restore_rng
 from hashtune.training.rates import Meter, gauge_of
+from hashtune.training.samples import Sampler
 from hashtune.training.schedules import lr_at
 from hashtune.training.signals import StopRequest
 from hashtune.training.step import StepResult, evaluate_loss, train_step
@@ -41,6 +42,7 @@ class Loop:
     stop: StopRequest
     say: Callable[[str], None]
     aside: Aside = field(default_factory=Aside)
+    sampler: Sampler = field(default_factory=Sampler)
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
     journal: Journal = field(init=False)
@@ -126,10 +128,12 @@ class Loop:
             return
         started = time.monotonic()
         result = evaluate_loss(self.trainee, self.plan.eval_rows, micro=self.settings.batch.micro)
-        self.meter.eval_seconds += time.monotonic() - started
         step = self.progress.step
         check_eval_loss(result.loss, step=step)
-        self.journal.evaluation(result, patience=self.settings.checkpoint.early_stop_patience)
+        samples = self.sampler.take(self.trainee, step=step)
+        self.meter.eval_seconds += time.monotonic() - started
+        patience = self.settings.checkpoint.early_stop_patience
+        self.journal.evaluation(result, samples, patience=patience)
         if self.progress.best_loss is None or result.loss < self.progress.best_loss:
             self.progress.best_loss, self.progress.best_step = result.loss, step
         if self.stopped_early:
