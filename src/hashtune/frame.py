@@ -32,6 +32,7 @@ from hashtune.spec.load import read_spec
 __all__ = ["closing_table", "main", "progress", "read_spec", "say", "write_machine", "write_report"]
 
 Item = TypeVar("Item")
+MACHINE = Path("reports/machine")  # what a machine measured; no stage owns it
 PROGRESS_SECONDS = 2.0
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # on CPUs with bf16 it asks for an optional package, which the lock leaves out on purpose
@@ -174,7 +175,7 @@ def write_machine(stage: str, measured: Mapping[str, Any], belongs_to: Path) -> 
         "output_sha256": writers.sha256_file(belongs_to),
         **measured,
     }
-    writers.write_json(Path("reports/machine") / f"{stage}.json", record)
+    writers.write_json(MACHINE / f"{stage}.json", record)
 
 
 def _device_name() -> str:

@@ -17,6 +17,7 @@ from hashtune.store.synthetic import build_synthetic
 from hashtune.training.loop import Loop
 from hashtune.training.model import Trainee, build_trainee
 from hashtune.training.plan import Plan, Settings
+from hashtune.training.samples import Sampler
 from hashtune.training.signals import StopRequest
 
 
@@ -156,6 +157,7 @@ def make_loop(
         the_plan: Plan = plan,
         optim: dict[str, Any] | None = None,
         batch: dict[str, Any] | None = None,
+        sampler: Sampler | None = None,
         **checkpoint: Any,
     ) -> Loop:
         stop = StopRequest()
@@ -166,6 +168,7 @@ def make_loop(
             "select": "last",
             "early_stop_patience": None,
             "max_skipped_steps": 0,
+            "samples": 0,
         }
 
         def say(text: str) -> None:
@@ -185,6 +188,7 @@ def make_loop(
             spec={"note": "the spec text"},
         )
         trainee = trainee or make_trainee(dropout=dropout)
-        return Loop(trainee, the_plan, settings, tmp_path / f"curves-{run}", stop, say)
+        curves = tmp_path / f"curves-{run}"
+        return Loop(trainee, the_plan, settings, curves, stop, say, sampler=sampler or Sampler())
 
     return make

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def plant_nan(monkeypatch: pytest.MonkeyPatch, *bad: int) -> list[bool]:
         if len(calls) not in bad:
             return train_step(trainee, *args, **settings)
         before = copy_of(trainee)
-        broken = NotFinite(trainee.peft, trainee.parameters, trainee.precision)
+        broken = NotFinite(*(getattr(trainee, field.name) for field in fields(trainee)))
         result = train_step(broken, *args, **settings)
         after = trainee.parameters
         untouched.append(all(torch.equal(before[name], after[name]) for name in before))
@@ -90,7 +91,7 @@ def test_a_skipped_step_is_named_and_does_not_move_the_schedule(
     progress = loop.run()
     assert untouched == [True]
     assert (progress.step, progress.updates, progress.skipped) == (6, 5, [3])
-    assert "  step 3 skipped, not finite; examples e4.0, e4.1, e5.0" in said
+    assert "  step 3 skipped, not finite; row 4: e4.0, e4.1; row 5: e5.0" in said
     train = [point for point in progress.points if "train/loss" in point]
     assert [point["step"] for point in train] == [1, 2, 4, 5, 6]  # the data position moves on
     schedule = loop.settings.schedule
@@ -107,7 +108,8 @@ def test_more_skips_than_allowed_stop_the_run(
         make_loop("run", max_skipped_steps=1).run()
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("non-finite", "optim.lr")
-    assert "the examples e3.0, e0.0, e0.1" in finding.message
+    assert finding.message.endswith("the last one saw row 3: e3.0; row 0: e0.0, e0.1")
+    assert finding.fix is not None and "`hashtune inspect --step 4`" in finding.fix
 
 
 def test_no_skip_allowed(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,17 @@ SECTIONS: dict[str, Any] = {
         "select": "last",
         "early_stop_patience": None,
         "max_skipped_steps": 0,
+        "samples": 1,
+    },
+    "hardware": {
+        "name": "box",
+        "device": "cpu",
+        "memory_gb": 16.0,
+        "overhead_gb": 1.0,
+        "peak_tflops": 0.1,
+        "expected_utilisation": 0.6,
+        "price_per_hour": 0.0,
+        "currency": "USD",
     },
 }
 
@@ -160,6 +171,11 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     report = json.loads(first["reports/train.json"])
     assert (report["steps"], report["skipped_steps"]) == (6, 0)
     assert report["documents_apart"] == "proven before training"
+    samples = writers.read_jsonl(train.OUTPUTS["samples.jsonl"])
+    assert [(s["step"], s["example"], s["tokens"]) for s in samples] == [
+        (step, "e9.0", 5) for step in (2, 4, 6)
+    ]
+    assert report["signals"] == []  # six steps are too few for what a random base would show
     assert report["trainable_parameters"] == 2 * 2 * (64 + 64)  # 2 layers, q: A 2x64, B 64x2
     assert report["targets"] == {"q_proj": 2}
     assert report["adapter_sha256"] == writers.sha256_file(train.OUT / "adapter" / train.WEIGHTS)
@@ -168,9 +184,14 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["lock", "result"]
     machine = writers.read_json(Path("reports/machine/train.json"))
     assert machine["output_sha256"] == report["adapter_sha256"]
+    assert machine["peak_tflops"] == 0.1
+    assert machine["mfu"] == pytest.approx(machine["model_tflops"] / 0.1)
+    assert [line["step"] for line in writers.read_jsonl(train.LOG)] == [1, 6]
+    write_params({"hardware": {"device": "cuda", "peak_tflops": 989.0}})  # of another machine
     train.run()  # a forced rerun trains from step 1
     assert outputs() == first
-    assert writers.read_json(Path("reports/machine/train.json"))["first_step_of_this_process"] == 1
+    machine = writers.read_json(Path("reports/machine/train.json"))
+    assert (machine["first_step_of_this_process"], machine["mfu"]) == (1, None)
 
 
 def test_stopped_and_run_again_gives_the_same_bytes(
@@ -218,6 +239,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"checkpoint": {"early_stop_patience": 2}},
         {"checkpoint": {"eval_every_steps": 4}},
         {"checkpoint": {"max_skipped_steps": 1}},
+        {"checkpoint": {"samples": 0}},
     ]
     for change in changes:
         write_params(change)
@@ -256,6 +278,17 @@ def test_how_often_checkpoints_are_written_does_not(checkout: Path) -> None:
     before = identity()
     write_params({"checkpoint": {"every_steps": 1, "keep_last": 9}})
     assert identity() == before
+    write_params({"hardware": {"peak_tflops": 989.0}})
+    assert identity() == before
+
+
+def test_a_skipped_step_is_told_with_the_source_lines_of_prepare(
+    checkout: Path, make_trainee: Callable[..., Trainee]
+) -> None:
+    row = {"id": "e1", "source": "triage", "line": 12, "group": None, "messages": "[]"}
+    writers.write_parquet(train.PREPARED, [row], records.conversation_schema())
+    aside = train._aside(spec(), make_trainee())
+    assert aside.places(["e1.0", "e2.0"]) == {"e1.0": "triage:12"}
 
 
 def test_a_leaking_backend_stops_before_training(
@@ -292,7 +325,7 @@ def test_layers_that_never_moved_are_refused(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    monkeypatch.setattr(train.Loop, "_record", lambda loop, *a: _zero(loop.trainee))
+    monkeypatch.setattr(train.Loop, "_evaluate", lambda loop: _zero(loop.trainee))
     with pytest.raises(InputError, match=r"1/2 lora_B tensors moved; still zero: \S+\.lora_B\.w"):
         train.run()
     assert not (train.OUT / "adapter").exists()

@@ -18,6 +18,7 @@ from typing import Literal
 from hashtune.memory.optimizer_state import optimizer_bytes
 from hashtune.memory.shapes import Shape, lora_matrices, lora_parameters, magnitude_vectors
 from hashtune.spec.schema import OptimizerName, Variant
+from hashtune.training.utilisation import Work
 
 FP32 = 4
 BYTES = {"fp32": FP32, "bf16": 2}
@@ -160,11 +161,10 @@ def full_logits_bytes(*, tokens: int, vocab: int) -> Buckets:
 
 
 def flops_per_token(shape: Shape, *, adapter: int, context: float) -> float:
-    """FLOPs to train on one token with LoRA and no recomputation.
+    """FLOPs to train on one token with LoRA and no recomputation, as training reckons its MFU.
 
-    4N through the frozen base (2N forward, 2N to carry gradients back: no weight gradients), 6 per
-    adapter parameter (Kaplan et al. 2020, arXiv 2001.08361, for the 2N), and 12*L*d*T for
-    attention scores over a mean context of T tokens (Chowdhery et al. 2022, PaLM, appendix B).
+    `context` is the mean length of the document that a token lies in.
     """
-    attention = 12 * shape.layers * shape.heads * shape.head_dim * context
-    return 4 * shape.parameters + 6 * adapter + attention
+    width = shape.heads * shape.head_dim
+    work = Work(shape.parameters, adapter, layers=shape.layers, width=width)
+    return work.model_flops(context=context)

@@ -280,7 +280,8 @@ class Determinism(Section):
 
 class Checkpoint(Section):
     """Resume state: how often, how many, and which one becomes the adapter. early_stop_patience:
-    evaluations without a new best eval loss after which training ends; null is off."""
+    evaluations without a new best eval loss after which training ends; null is off. samples: eval
+    prompts that are answered at each evaluation; 0 is off."""
 
     every_steps: Count
     keep_last: Count
@@ -288,6 +289,7 @@ class Checkpoint(Section):
     select: Literal["best", "last"]
     early_stop_patience: Count | None
     max_skipped_steps: Whole
+    samples: Whole
 
 
 class Evaluation(Section):

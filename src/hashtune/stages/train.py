@@ -2,9 +2,10 @@
 
 Reads the packing plan and the base, and the adapter to continue from where one is pinned
 (base_model.init_adapter); trains with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes
-build/train/adapter/ and build/train/curves/. Ends with the plan, or earlier when the eval loss no
-longer improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the
-step, checkpoint and exit 75; `dvc repro` continues to the same bits.
+build/train/adapter/, build/train/curves/ and build/train/samples.jsonl (answers to a few eval
+prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer improves
+(checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step, checkpoint
+and exit 75; `dvc repro` continues to the same bits.
 """
 
 from functools import partial
@@ -22,6 +23,7 @@ from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
 from hashtune.training.documents import attend_as
 from hashtune.training.init_adapter import continue_from, read_adapter
+from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
 from hashtune.training.model import (
     Trainee,
@@ -29,8 +31,10 @@ from hashtune.training.model import (
     quantization_config,
     set_determinism,
 )
+from hashtune.training.origins import source_lines
 from hashtune.training.plan import Plan, Settings, check_plan
 from hashtune.training.proof import prove_adapter
+from hashtune.training.samples import Sampler, choose_prompts
 from hashtune.training.signals import StopRequest
 from hashtune.training.summary import measure, summarise
 
@@ -38,9 +42,12 @@ MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
 CODE = Path("build/code/train.json")
 OUT = Path("build/train")
+PREPARED = Path("build/prepare/train.parquet")  # for the source lines of a skipped step only
+LOG = frame.MACHINE / "train_log.jsonl"
 OUTPUTS = {
     "adapter": OUT / "adapter",
     "curves": OUT / "curves",
+    "samples.jsonl": OUT / "samples.jsonl",
     "report.json": Path("reports/train.json"),
 }
 
@@ -51,7 +58,7 @@ def run() -> None:
     stop.install()
     spec = frame.read_spec(
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
-        *("determinism", "checkpoint", "tokenizer", "base_model"),
+        *("determinism", "checkpoint", "tokenizer", "base_model", "hardware"),
     )
     identity = runs.train_identity(_identity_parts(spec))
     folder = home() / "runs" / identity
@@ -85,6 +92,7 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
         "eval_every_steps": spec.checkpoint.eval_every_steps,
         "early_stop_patience": spec.checkpoint.early_stop_patience,
         "max_skipped_steps": spec.checkpoint.max_skipped_steps,
+        "samples": spec.checkpoint.samples,
     }
 
 
@@ -130,8 +138,10 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         identity=identity,
         spec=_identity_parts(spec),
     )
-    loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say)
+    loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say, _aside(spec, trainee))
+    loop.sampler = _sampler(spec, manifest, plan)
     loop.run()
+    writers.write_jsonl(OUTPUTS["samples.jsonl"], loop.progress.samples)
     write_adapter(
         trainee.peft,
         OUTPUTS["adapter"],
@@ -146,6 +156,28 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         ),
     )
     _report(loop, manifest, facts)
+
+
+def _aside(spec: Spec, trainee: Trainee) -> Aside:
+    """What is only told: no param of this stage in dvc.yaml and no part of the identity."""
+    same = spec.hardware.device == trainee.device.type
+    return Aside(
+        peak_tflops=spec.hardware.peak_tflops if same else None,
+        log=LOG,
+        places=partial(source_lines, prepared=PREPARED),
+    )
+
+
+def _sampler(spec: Spec, manifest: Manifest, plan: Plan) -> Sampler:
+    """Loads the tokenizer only where something is to be sampled."""
+    prompts = choose_prompts(plan.eval_rows, spec.checkpoint.samples)
+    if not prompts:
+        return Sampler()
+    tokenizer = load_tokenizer(manifest, spec.tokenizer.added_tokens)
+    decode = partial(
+        tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    return Sampler(prompts, decode, frozenset(tokenizer.all_special_ids))
 
 
 def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
@@ -167,11 +199,12 @@ def _report(loop: Loop, manifest: Manifest, facts: dict[str, object]) -> None:
     weights = OUTPUTS["adapter"] / WEIGHTS
     report = {**summarise(loop, OUTPUTS["adapter"]), **facts}
     measured = measure(loop)
+    signals = [signal.name for signal in loop.journal.watcher.fired]
     frame.write_report("train", report)
     frame.write_machine("train", measured, belongs_to=weights)
     frame.closing_table(
         f"train: adapter over {manifest.name}",
-        report | {"tokens/s": measured["tokens_per_second"]},
+        report | {"signals": ", ".join(signals) or "none", "speed": speed_line(measured)},
     )
 
 

@@ -1,6 +1,7 @@
 """Checkpoints one can resume from exactly.
 
-    <run>/step-00000040/state.json           position, updates, skipped steps, curves, RNG, spec
+    <run>/step-00000040/state.json           position, updates, skipped steps, curves, samples,
+                                             RNG, spec
     <run>/step-00000040/tensors.safetensors  adapter, optimizer moments, torch RNG state
     <run>/step-00000040/manifest.json        size and sha256 of the two; written last
 
@@ -34,6 +35,7 @@ class Progress:
     updates: int = 0
     skipped: list[int] = field(default_factory=list)
     points: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
     best_step: int | None = None
     best_loss: float | None = None
 

@@ -17,14 +17,18 @@ from hashtune.training import checkpoint as checkpoints
 from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
 from hashtune.training.guard import check_eval_loss, check_skips, evaluations_since_best
+from hashtune.training.journal import Aside, Journal
 from hashtune.training.model import Trainee
 from hashtune.training.noise import step_noise
 from hashtune.training.optimizers import build_optimizer, optimizer_tensors, restore_optimizer
-from hashtune.training.plan import Meter, Plan, Settings
+from hashtune.training.plan import Plan, Settings
 from hashtune.training.randomness import restore_rng
+from hashtune.training.rates import Meter, gauge_of
+from hashtune.training.samples import Sampler
 from hashtune.training.schedules import lr_at
 from hashtune.training.signals import StopRequest
 from hashtune.training.step import StepResult, evaluate_loss, train_step
+from hashtune.training.watch import Watcher
 
 
 @dataclass(slots=True)
@@ -37,22 +41,24 @@ class Loop:
     curves_folder: Path
     stop: StopRequest
     say: Callable[[str], None]
+    aside: Aside = field(default_factory=Aside)
+    sampler: Sampler = field(default_factory=Sampler)
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
+    journal: Journal = field(init=False)
 
     def run(self) -> Progress:
         """Train to the end of the plan, or raise Stopped with a checkpoint on disk."""
         optimizer = build_optimizer(self.trainee.parameters, self.settings.optim)
         self._resume(optimizer)
         self.meter.first_step = self.progress.step + 1
-        curves = Curves(self.curves_folder, self.progress.points)
         total = len(self.plan.steps)
+        self.journal = self._open_journal()
         while not self._over():
-            result, lr = self._step(optimizer)
-            self._record(curves, result, lr)
+            self.journal.step(*self._step(optimizer))
             step = self.progress.step
             if step % self.settings.checkpoint.eval_every_steps == 0 or step == total:
-                self._evaluate(curves)
+                self._evaluate()
             at_end = self._over()
             if self.stop or at_end or step % self.settings.checkpoint.every_steps == 0:
                 self._save(optimizer)
@@ -60,9 +66,21 @@ class Loop:
                 raise Stopped(
                     f"{self.stop.signal} after step {step} of {total}; `dvc repro` continues"
                 )
-        curves.end()
+        self.journal.curves.end()
         self._select()
         return self.progress
+
+    def _open_journal(self) -> Journal:
+        gauge = gauge_of(self.trainee, peak_tflops=self.aside.peak_tflops)
+        curves = Curves(self.curves_folder, self.progress.points)
+        total = len(self.plan.steps)
+        vocab = self.trainee.peft.get_base_model().config.get_text_config().vocab_size
+        watcher = Watcher(vocab, self.settings.optim.grad_clip)
+        journal = Journal(
+            self.progress, self.meter, curves, gauge, total, self.say, self.aside, watcher
+        )
+        journal.start()
+        return journal
 
     def _over(self) -> bool:
         return self.progress.step == len(self.plan.steps) or self.stopped_early
@@ -96,44 +114,17 @@ class Loop:
             ),
             first=self.progress.updates == 0,
         )
-        self.meter.seconds += time.monotonic() - started
-        self.meter.tokens += result.tokens
-        self.meter.trained_tokens += result.trained_tokens
-        self.meter.steps += 1
+        seconds = time.monotonic() - started
+        self.meter.add(rows, trained_tokens=result.trained_tokens, seconds=seconds)
         self.progress.step += 1
         self.progress.updates += result.applied
         if not result.applied:
-            self.progress.skipped.append(self.progress.step)
-            ids = [example for row in rows for example in row.example_ids]
-            self.say(f"  step {self.progress.step} skipped, not finite; examples {', '.join(ids)}")
-            check_skips(
-                self.progress.skipped,
-                allowed=self.settings.checkpoint.max_skipped_steps,
-                example_ids=ids,
-            )
+            named = self.journal.skip(rows)
+            allowed = self.settings.checkpoint.max_skipped_steps
+            check_skips(self.progress.skipped, allowed=allowed, named=named)
         return result, lr
 
-    def _record(self, curves: Curves, result: StepResult, lr: float) -> None:
-        step, total = self.progress.step, len(self.plan.steps)
-        if result.applied:
-            point = {
-                "step": step,
-                "train/loss": result.loss,
-                "train/accuracy": result.accuracy,
-                "train/entropy": result.entropy,
-                "train/grad_norm": result.grad_norm,
-                "train/lr": lr,
-            }
-            self.progress.points.append(point)
-            curves.log(point)
-        left = self.meter.seconds / self.meter.steps * (total - step)
-        self.say(
-            f"  step {step}/{total}  loss {result.loss:.4f}  lr {lr:.2e}  "
-            f"grad norm {result.grad_norm:.2f}  "
-            f"{self.meter.tokens / self.meter.seconds:.0f} tokens/s  about {left:.0f} s left"
-        )
-
-    def _evaluate(self, curves: Curves) -> None:
+    def _evaluate(self) -> None:
         if not self.plan.eval_rows:
             return
         started = time.monotonic()
@@ -141,17 +132,14 @@ class Loop:
         result = evaluate_loss(
             self.trainee, self.plan.eval_rows, micro=batch.micro, layout=batch.layout
         )
-        self.meter.eval_seconds += time.monotonic() - started
         step = self.progress.step
         check_eval_loss(result.loss, step=step)
-        point = {"step": step, "eval/loss": result.loss, "eval/accuracy": result.accuracy}
-        self.progress.points.append(point)
-        if self.settings.checkpoint.early_stop_patience is not None:
-            point["eval/since_best"] = evaluations_since_best(self.progress.points)
-        curves.log(point)
+        samples = self.sampler.take(self.trainee, step=step)
+        self.meter.eval_seconds += time.monotonic() - started
+        patience = self.settings.checkpoint.early_stop_patience
+        self.journal.evaluation(result, samples, patience=patience)
         if self.progress.best_loss is None or result.loss < self.progress.best_loss:
             self.progress.best_loss, self.progress.best_step = result.loss, step
-        self.say(f"  step {step}  eval loss {result.loss:.4f}  accuracy {result.accuracy:.3f}")
         if self.stopped_early:
             self.say(f"  no better eval loss than at step {self.progress.best_step}: training ends")
 

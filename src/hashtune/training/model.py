@@ -6,7 +6,7 @@ import random
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,7 @@ class Trainee:
     peft: Any
     parameters: dict[str, nn.Parameter]
     precision: str
-    targets: dict[str, int]
+    targets: dict[str, int] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:

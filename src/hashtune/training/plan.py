@@ -1,4 +1,4 @@
-"""What the loop is given (the packing plan and settings that fit it) and what it measures."""
+"""What the loop is given: the packing plan and settings that fit it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,15 +46,3 @@ class Settings:
     run: Path
     identity: str
     spec: Any
-
-
-@dataclass(slots=True)
-class Meter:
-    """What this machine measured; never part of an output."""
-
-    seconds: float = 0.0
-    tokens: int = 0
-    trained_tokens: int = 0
-    steps: int = 0
-    eval_seconds: float = 0.0
-    first_step: int = 1

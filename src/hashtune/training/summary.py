@@ -1,12 +1,12 @@
 """What a finished run says of itself: facts that are part of the output, and what was measured."""
 
-import resource
 from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding, InputError
 from hashtune.training.adapter import WEIGHTS
 from hashtune.training.loop import Loop
+from hashtune.training.rates import peak_memory_gb, rates
 from hashtune.training.tokens import still_tokens
 from hashtune.writers import sha256_file
 
@@ -28,6 +28,7 @@ def summarise(loop: Loop, adapter: Path) -> dict[str, Any]:
         "steps": progress.step,
         "stopped_early": loop.stopped_early and progress.step < len(loop.plan.steps),
         "skipped_steps": len(progress.skipped),
+        "signals": [str(signal) for signal in loop.journal.watcher.fired],
         "best_step": progress.best_step,
         "loss_first": losses[0] if losses else None,
         "loss_last": losses[-1] if losses else None,
@@ -39,22 +40,14 @@ def summarise(loop: Loop, adapter: Path) -> dict[str, Any]:
 
 
 def measure(loop: Loop) -> dict[str, Any]:
-    """What this machine measured, for reports/machine/train.json.
-
-    model_tflops counts 4N floating-point operations per token for LoRA (2N forward, 2N backward
-    through the N frozen parameters), without the attention term.
-    """
-    meter, trainee = loop.meter, loop.trainee
-    trainable = sum(p.numel() for p in trainee.parameters.values())
-    frozen = sum(p.numel() for p in trainee.peft.parameters()) - trainable
-    rate = meter.tokens / meter.seconds if meter.seconds else 0.0
+    """What this machine measured, for reports/machine/train.json."""
+    gauge = loop.journal.gauge
     return {
-        "tokens_per_second": rate,
-        "trained_tokens_per_second": meter.trained_tokens / meter.seconds if rate else 0.0,
-        "model_tflops": 4 * frozen * rate / 1e12,
-        "flops_convention": "4N per token: forward 2N, backward through the frozen base 2N",
-        "train_seconds": meter.seconds,
-        "eval_seconds": meter.eval_seconds,
-        "first_step_of_this_process": meter.first_step,
-        "peak_rss_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+        **rates(loop.meter, gauge),
+        "peak_tflops": gauge.peak_tflops,
+        "flops_convention": gauge.work.convention,
+        "train_seconds": loop.meter.seconds,
+        "eval_seconds": loop.meter.eval_seconds,
+        "first_step_of_this_process": loop.meter.first_step,
+        "peak_memory_gb": peak_memory_gb(),
     }

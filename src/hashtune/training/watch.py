@@ -1,0 +1,157 @@
+"""Signals in the curves, said in words while they can still be acted on; none stops a run.
+
+Points come in, sentences come out: the signals are a function of the curves, so that a resumed run
+says what a straight one says, and the report may list them. Each fires once.
+
+    near-uniform      the loss starts and stays near ln V, as if every token were equally likely
+    low-start         the first loss is suspiciously low
+    low-loss          the train loss is below 0.2
+    eval-rising       the eval loss turns up while the train loss falls
+    clipped           every gradient is clipped
+    entropy-collapse  the model is far surer of its answers than they are right
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+WINDOW = 10  # steps a mean is taken over, as many as lie between two full lines of the journal
+# ln V is the loss of a uniform guess. 5 % is ours: a pretrained base on labels that it was meant
+# for starts at 1 to 3 nats, ln V is 10 and more.
+NEAR_UNIFORM = 0.95
+# Ours: tokens that the base already gives more than 60 % (exp -0.5) need no training.
+LOW_START = 0.5
+# Unsloth's guide to LoRA hyperparameters: below 0.2 a model is likely overfitting.
+LOW_LOSS = 0.2
+# Ours: one rise is noise between neighbouring evaluations.
+RISES = 2
+# "Every step" needs a number. Ours: longer than the usual warm-up, where gradients are large.
+CLIPPED_STEPS = 50
+# Ours. A model as sure as it is right has a mean loss like its entropy, so that a low entropy
+# alone is what training is for.
+COLLAPSED, SURER = 0.1, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What was seen, after which step, in a sentence."""
+
+    name: str
+    step: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"step {self.step}: {self.text} [{self.name}]"
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Sees one point of the curves after the other.
+
+    Attributes:
+        vocab: rows of the head.
+        grad_clip: optim.grad_clip.
+        fired: the signals so far.
+        first: the first WINDOW train points; recent: the last CLIPPED_STEPS.
+        evals: (step, eval loss, mean train loss before it) of every evaluation.
+    """
+
+    vocab: int
+    grad_clip: float
+    fired: list[Signal] = field(default_factory=list)
+    first: list[Mapping[str, Any]] = field(default_factory=list)
+    recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=CLIPPED_STEPS))
+    evals: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def see(self, point: Mapping[str, Any]) -> list[Signal]:
+        """Take a point in and return the signals that it fires for the first time."""
+        if "train/loss" in point:
+            self.recent.append(point)
+            if len(self.first) < WINDOW:
+                self.first.append(point)
+            rules = [*self._starts(), *self._means(), *self._clipped()]
+        else:
+            self.evals.append((point["step"], point["eval/loss"], self._recent("train/loss")))
+            rules = [*self._rising()]
+        known = {signal.name for signal in self.fired}
+        new = [Signal(name, point["step"], text) for name, text in rules if name not in known]
+        self.fired += new
+        return new
+
+    def _recent(self, name: str) -> float:
+        return _mean(list(self.recent)[-WINDOW:], name)
+
+    def _starts(self) -> Iterator[tuple[str, str]]:
+        loss = self.first[0]["train/loss"]
+        if loss < LOW_START:
+            yield (
+                "low-start",
+                f"the first loss is {loss:.2f}, suspiciously low: is the prompt or the template "
+                "trained, or was the base trained on these data?",
+            )
+        mean, uniform = _mean(self.first, "train/loss"), math.log(self.vocab)
+        if len(self.first) == WINDOW and mean >= NEAR_UNIFORM * uniform:
+            yield (
+                "near-uniform",
+                f"the mean loss of the first {WINDOW} steps is {mean:.2f}, near ln({self.vocab}) "
+                f"= {uniform:.2f}: every token is as likely as any other; labels, tokenizer or "
+                "new embeddings are wrong",
+            )
+
+    def _means(self) -> Iterator[tuple[str, str]]:
+        if len(self.recent) < WINDOW:
+            return
+        loss, entropy = self._recent("train/loss"), self._recent("train/entropy")
+        start = _mean(self.first, "train/entropy")
+        if loss < LOW_LOSS:
+            yield (
+                "low-loss",
+                f"the mean loss of the last {WINDOW} steps is {loss:.2f}, below {LOW_LOSS}: often "
+                "overfitting; short answers of a fixed form get there too, the eval loss tells",
+            )
+        if entropy < COLLAPSED * start and loss > SURER * entropy:
+            yield (
+                "entropy-collapse",
+                f"the entropy fell from {start:.2f} to {entropy:.2f} nats a token at a loss of "
+                f"{loss:.2f}: the model is surer than it is right; a lower optim.lr or fewer "
+                "epochs help",
+            )
+
+    def _clipped(self) -> Iterator[tuple[str, str]]:
+        norms = [point["train/grad_norm"] for point in self.recent]
+        if len(norms) == CLIPPED_STEPS and min(norms) > self.grad_clip:
+            yield (
+                "clipped",
+                f"the last {CLIPPED_STEPS} gradients were all clipped (norms {min(norms):.2f} to "
+                f"{max(norms):.2f}, optim.grad_clip {self.grad_clip:g}): the learning rate that "
+                "takes effect is lower than the one set",
+            )
+
+    def _rising(self) -> Iterator[tuple[str, str]]:
+        last = self.evals[-RISES - 1 :]
+        losses = [loss for _, loss, _ in last]
+        rises = all(a < b for a, b in pairwise(losses))
+        if len(last) == RISES + 1 and rises and last[-1][2] < last[0][2]:
+            best = min(self.evals, key=lambda entry: entry[1])[0]
+            yield (
+                "eval-rising",
+                f"the eval loss rose twice in a row ({', '.join(f'{x:.4f}' for x in losses)}) "
+                "while the train loss fell: overfitting; checkpoint.select=best takes the weights "
+                f"of step {best}",
+            )
+
+
+def watch(points: Iterable[Mapping[str, Any]], *, vocab: int, grad_clip: float) -> list[Signal]:
+    """The signals that these points of the curves fire, in order."""
+    watcher = Watcher(vocab, grad_clip)
+    for point in points:
+        watcher.see(point)
+    return watcher.fired
+
+
+def _mean(points: Sequence[Mapping[str, Any]], name: str) -> float:
+    return fmean(point[name] for point in points) if points else 0.0

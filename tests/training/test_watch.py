@@ -1,0 +1,151 @@
+"""Signals: each has a planted curve that fires it and a healthy one that does not."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashtune.training.watch import Signal, Watcher, watch
+
+Point = dict[str, Any]
+
+
+def train(
+    losses: Sequence[float], *, entropy: Sequence[float] | None = None, norm: float = 0.5
+) -> list[Point]:
+    """Train points from step 1 on; entropies equal the losses unless given."""
+    pairs = zip(losses, entropy or losses, strict=True)
+    return [
+        {"step": step, "train/loss": loss, "train/entropy": own, "train/grad_norm": norm}
+        for step, (loss, own) in enumerate(pairs, start=1)
+    ]
+
+
+def evaluated(points: list[Point], losses: dict[int, float]) -> list[Point]:
+    """With an evaluation after each of these steps."""
+    mixed = [*points, *({"step": step, "eval/loss": loss} for step, loss in losses.items())]
+    return sorted(mixed, key=lambda point: (point["step"], "eval/loss" in point))
+
+
+def fired(points: list[Point]) -> list[Signal]:
+    return watch(points, vocab=512, grad_clip=1.0)  # ln 512 = 6.238
+
+
+FALLING = [2.0 - 0.01 * step for step in range(100)]  # 2.00, 1.99, ... 1.01
+
+
+def test_a_healthy_run_fires_nothing() -> None:
+    healthy = evaluated(train(FALLING), {20: 1.9, 40: 1.7, 60: 1.5, 80: 1.45, 100: 1.4})
+    assert fired(healthy) == []
+
+
+def test_a_loss_that_starts_and_stays_near_ln_v() -> None:
+    (signal,) = fired(train([6.3] * 5 + [6.1] * 5))
+    assert (signal.name, signal.step) == ("near-uniform", 10)
+    assert signal.text == (
+        "the mean loss of the first 10 steps is 6.20, near ln(512) = 6.24: every token is as "
+        "likely as any other; labels, tokenizer or new embeddings are wrong"
+    )
+    assert fired(train([6.3] + [3.0] * 20)) == []  # it starts there and leaves
+    assert fired(train([6.3] * 9)) == []  # not known yet
+
+
+def test_a_loss_that_is_low_from_the_first_step() -> None:
+    (signal,) = fired(train([0.4] * 3))
+    assert (signal.name, signal.step) == ("low-start", 1)
+    assert signal.text == (
+        "the first loss is 0.40, suspiciously low: is the prompt or the template trained, or was "
+        "the base trained on these data?"
+    )
+    assert fired(train([0.5] + [0.4] * 3)) == []
+
+
+def test_a_loss_below_0_2() -> None:
+    (signal,) = fired(train([1.0] * 10 + [0.19] * 10))
+    assert (signal.name, signal.step) == ("low-loss", 20)
+    assert signal.text == (
+        "the mean loss of the last 10 steps is 0.19, below 0.2: often overfitting; short answers "
+        "of a fixed form get there too, the eval loss tells"
+    )
+    assert fired(train([1.0] * 10 + [0.21] * 30)) == []
+    assert fired(train([1.0] * 10 + [0.05] * 5)) == []  # a few easy steps are no trend
+
+
+def test_an_eval_loss_that_turns_up_while_the_train_loss_falls() -> None:
+    (signal,) = fired(evaluated(train(FALLING), {20: 1.9, 40: 1.7, 60: 1.72, 80: 1.75}))
+    assert (signal.name, signal.step) == ("eval-rising", 80)
+    assert signal.text == (
+        "the eval loss rose twice in a row (1.7000, 1.7200, 1.7500) while the train loss fell: "
+        "overfitting; checkpoint.select=best takes the weights of step 40"
+    )
+
+
+def test_an_eval_loss_that_rises_once_or_with_the_train_loss_is_no_overfitting() -> None:
+    assert fired(evaluated(train(FALLING), {20: 1.9, 40: 1.95, 60: 1.7, 80: 1.75})) == []
+    rising = [1.0 + 0.01 * step for step in range(100)]
+    assert fired(evaluated(train(rising), {20: 1.0, 40: 1.1, 60: 1.2})) == []
+
+
+def test_every_step_clipped() -> None:
+    (signal,) = fired(train(FALLING[:50], norm=5.0))
+    assert (signal.name, signal.step) == ("clipped", 50)
+    assert signal.text == (
+        "the last 50 gradients were all clipped (norms 5.00 to 5.00, optim.grad_clip 1): the "
+        "learning rate that takes effect is lower than the one set"
+    )
+    assert fired(train(FALLING[:49], norm=5.0)) == []
+    some = train(FALLING, norm=5.0)
+    for point in some[::20]:
+        point["train/grad_norm"] = 1.0  # at the limit is not above it
+    assert fired(some) == []
+
+
+def test_entropy_that_collapses_while_the_loss_does_not() -> None:
+    (signal,) = fired(train([2.0] * 10 + [0.6] * 10, entropy=[2.0] * 10 + [0.1] * 10))
+    # nine steps at 0.1 and one at 2.0 are 0.29 on average; ten at 0.1 are below a tenth of 2.0
+    assert (signal.name, signal.step) == ("entropy-collapse", 20)
+    assert signal.text.startswith(
+        "the entropy fell from 2.00 to 0.10 nats a token at a loss of 0.60: the model is surer"
+    )
+
+
+@pytest.mark.parametrize(
+    "entropy",
+    [
+        [2.0] * 10 + [0.5] * 10,  # a quarter of the start
+        [0.1] * 20,  # as it was from the start
+    ],
+)
+def test_entropy_that_does_not_collapse(entropy: list[float]) -> None:
+    assert fired(train([2.0] * 10 + [0.6] * 10, entropy=entropy)) == []
+
+
+def test_sure_and_right_is_no_collapse() -> None:
+    names = [s.name for s in fired(train([2.0] * 10 + [0.1] * 10))]  # entropy falls as the loss
+    assert names == ["low-loss"]
+
+
+def test_a_signal_fires_once() -> None:
+    watcher = Watcher(vocab=512, grad_clip=1.0)
+    news = [watcher.see(point) for point in train([1.0] * 10 + [0.1] * 50)]
+    assert [len(new) for new in news].count(1) == 1
+    assert [signal.name for signal in watcher.fired] == ["low-loss"]
+
+
+@given(
+    losses=st.lists(st.floats(0.0, 20.0), min_size=1, max_size=60),
+    cut=st.integers(0, 60),
+    norm=st.floats(0.0, 9.0),
+)
+def test_property_a_resumed_watch_says_what_a_straight_one_says(
+    losses: list[float], cut: int, norm: float
+) -> None:
+    points = evaluated(train(losses, norm=norm), dict(enumerate(losses[::5], start=1)))
+    resumed = Watcher(vocab=512, grad_clip=1.0)
+    for point in points[:cut]:  # replayed from a checkpoint
+        resumed.see(point)
+    news = [signal for point in points[cut:] for signal in resumed.see(point)]
+    assert resumed.fired == fired(points)
+    assert news == [signal for signal in fired(points) if signal not in fired(points[:cut])]
