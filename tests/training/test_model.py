@@ -55,7 +55,15 @@ def test_build_refuses_a_module_that_is_no_linear_layer(make_trainee: MakeTraine
 
 
 def test_a_model_of_another_shape_is_refused() -> None:
-    method = Method(type="lora", variant="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    method = Method(
+        type="lora",
+        variant="lora",
+        r=2,
+        alpha=4.0,
+        dropout=0.0,
+        targets="all-linear",
+        virtual_tokens=None,
+    )
     with pytest.raises(InputError, match="Linear has no backbone"):
         build_trainee(torch.nn.Linear(2, 2), method, precision="fp32", seed=0)
 
@@ -153,6 +161,14 @@ def test_a_base_that_changes_its_logits_is_refused(
     base = make_base()
     for name, value in changed.items():
         setattr(base.config, name, value)
-    method = Method(type="lora", variant="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    method = Method(
+        type="lora",
+        variant="lora",
+        r=2,
+        alpha=4.0,
+        dropout=0.0,
+        targets="all-linear",
+        virtual_tokens=None,
+    )
     with pytest.raises(InputError, match="changes its logits"):
         build_trainee(base, method, precision="fp32", seed=0)

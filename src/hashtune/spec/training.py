@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from hashtune.errors import Finding
+from hashtune.spec.methods import method_findings
 from hashtune.spec.schema import Optim, Schedule, Spec
 
 FILE = "params.yaml"
@@ -12,7 +13,7 @@ CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
 
 def training_findings(spec: Spec) -> list[Finding]:
     """All findings about how training is set, before anything is computed."""
-    found = [*_warmup(spec.schedule), *_decay(spec.schedule)]
+    found = [*_warmup(spec.schedule), *_decay(spec.schedule), *method_findings(spec)]
     found += dora_over_int8(spec)
     if spec.hardware.device == "cpu":
         found += cuda_only(spec.optim)

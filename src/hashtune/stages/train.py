@@ -29,6 +29,7 @@ from hashtune.training.model import (
 from hashtune.training.plan import Plan, Settings, check_plan
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
+from hashtune.training.soft_prompts import check_single_documents
 from hashtune.training.summary import measure, summarise
 
 MANIFEST = Path("build/base/manifest.json")
@@ -93,6 +94,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
     set_determinism(spec.determinism)
     plan = read_plan()
     check_plan(plan, spec.schedule, spec.checkpoint)
+    check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
     manifest = read_manifest(MANIFEST)
     tokens = _token_ids(manifest, spec.tokenizer.added_tokens)
     base = load_base(

@@ -6,7 +6,7 @@ import random
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from hashtune.errors import Finding, InputError, nearest
+from hashtune.spec.methods import SOFT
 from hashtune.spec.schema import Determinism, Method, Quantization
+from hashtune.store.soft_prompts import has_virtual_tokens, with_virtual_tokens
 from hashtune.training.batches import Batch
+from hashtune.training.soft_prompts import soft_config
 from hashtune.training.tokens import check_trainable, trainable_rows
 
 
@@ -58,12 +61,13 @@ class Trainee:
     """A PEFT model and how to run it.
 
     parameters: trainable name -> parameter, fp32, in name order. autocast: bf16 compute when the
-    spec says so.
+    spec says so. initial: what a prompt or prefix began as; empty for LoRA, whose B begins at zero.
     """
 
     peft: Any
     parameters: dict[str, nn.Parameter]
     precision: str
+    initial: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -80,16 +84,15 @@ class Trainee:
         return bf16
 
     def hidden(self, batch: Batch) -> Tensor:
-        """Last hidden states (B, T, H) of a micro-batch."""
+        """Last hidden states (B, T, H) of a micro-batch, without those of virtual tokens."""
         backbone = self.peft.get_base_model().model
         mask = None if batch.mask is None else batch.mask.to(self.device)
-        output = backbone(
-            input_ids=batch.input_ids.to(self.device),
-            position_ids=batch.position_ids.to(self.device),
-            attention_mask=mask,
-            use_cache=False,
-        )
-        states: Tensor = output.last_hidden_state
+        ids, positions = batch.input_ids.to(self.device), batch.position_ids.to(self.device)
+        inputs: dict[str, Any] = {"input_ids": ids, "position_ids": positions}
+        if has_virtual_tokens(self.peft):
+            inputs = with_virtual_tokens(self.peft, ids, positions)
+        output = backbone(**inputs, attention_mask=mask, use_cache=False)
+        states: Tensor = output.last_hidden_state[:, -ids.shape[1] :]
         return states
 
     def head(self, states: Tensor) -> Tensor:
@@ -107,7 +110,7 @@ def build_trainee(
     depends on `seed` alone. Raises InputError for targets that match no
     module and for models this version cannot run (no `.model` backbone with an `.lm_head`).
     """
-    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from peft import get_peft_model, prepare_model_for_kbit_training
 
     if not (hasattr(base, "model") and hasattr(base, "lm_head")):
         raise InputError(
@@ -119,22 +122,10 @@ def build_trainee(
             )
         )
     _refuse_changed_logits(base.config)
-    targets = method.targets if isinstance(method.targets, str) else list(method.targets)
-    linear = [name for name, module in base.named_modules() if isinstance(module, nn.Linear)]
-    check_targets(linear, targets)
+    config = soft_config(method) if method.type in SOFT else lora_config(base, method, tokens)
     if getattr(base, "is_quantized", False):
         base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
     seed_all(seed)
-    config = LoraConfig(
-        r=method.r,
-        lora_alpha=method.alpha,
-        lora_dropout=method.dropout,
-        use_rslora=method.variant == "rslora",
-        use_dora=method.variant == "dora",
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-        trainable_token_indices=trainable_rows(base, tokens),
-    )
     with warnings.catch_warnings():  # peft 0.21 asks transformers 5.24 by an old name
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
         peft = get_peft_model(base, config, autocast_adapter_dtype=True)
@@ -144,7 +135,29 @@ def build_trainee(
         parameter.data = parameter.data.float()
     if tokens:
         check_trainable(peft, tokens)
-    return Trainee(peft, trainable, precision)
+    kept = trainable if method.type in SOFT else {}
+    return Trainee(peft, trainable, precision, {n: p.detach().clone() for n, p in kept.items()})
+
+
+def lora_config(base: Any, method: Method, tokens: Sequence[int]) -> object:
+    """PEFT's configuration of LoRA and its variants; InputError as `check_targets`."""
+    from peft import LoraConfig
+
+    assert method.targets is not None  # spec/methods.py refuses a LoRA without
+    targets = method.targets if isinstance(method.targets, str) else list(method.targets)
+    linear = [name for name, module in base.named_modules() if isinstance(module, nn.Linear)]
+    check_targets(linear, targets)
+    config: object = LoraConfig(
+        r=method.r,
+        lora_alpha=method.alpha,
+        lora_dropout=method.dropout,
+        use_rslora=method.variant == "rslora",
+        use_dora=method.variant == "dora",
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+        trainable_token_indices=trainable_rows(base, tokens),
+    )
+    return config
 
 
 def _refuse_changed_logits(config: Any) -> None:
