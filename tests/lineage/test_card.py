@@ -20,7 +20,13 @@ def entry(verdict="pass", init_adapter=None):
         spec={
             "name": "default",
             "spec": {
-                "method": {"type": "lora", "variant": "lora", "r": 8, "alpha": 16.0},
+                "method": {
+                    "type": "lora",
+                    "variant": "lora",
+                    "r": 8,
+                    "alpha": 16.0,
+                    "virtual_tokens": None,
+                },
                 "evaluation": {"base_precision": "fp32"},
                 "tokenizer": {"added_tokens": []},
             },
@@ -75,6 +81,15 @@ def test_card_names_type_and_variant():
     text = model_card(made, folder="x")
     assert "tags: [qlora, dora, hashtune]" in text
     assert "A qlora dora adapter (r 8, alpha 16)" in text
+
+
+def test_card_of_a_prompt_counts_virtual_tokens():
+    made = entry()
+    none = dict.fromkeys(("variant", "r", "alpha"))
+    made["spec"]["method"] = {"type": "prompt", **none, "virtual_tokens": 20}
+    text = model_card(made, folder="x")
+    assert "tags: [prompt, hashtune]" in text
+    assert "A prompt adapter (20 virtual tokens) over tiny" in text
 
 
 def test_hash_files_walks_folders_in_name_order(tmp_path, monkeypatch):

@@ -108,7 +108,7 @@ def work_for(config: dict[str, Any], **settings: Any) -> Workload:
 
 
 def make_rows(work: Workload) -> list[Row]:
-    documents = 2 if work.masked or work.by_document else 1
+    documents = 2 if (work.masked and work.soft is None) or work.by_document else 1
     each = work.longest_row // documents
     labels = [-100, *[5] * (each - 1)] * documents
     return [
@@ -134,6 +134,10 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
                 dtype=dtype,
                 quantization_config=quantization_config(settings, work.precision),
             )
+    if work.soft is not None:
+        none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
+        soft = Method(type=work.soft, **none, virtual_tokens=work.virtual_tokens)
+        return build_trainee(base, soft, precision=work.precision, seed=0)
     method = Method(
         type="lora",
         variant=work.variant,
@@ -141,6 +145,7 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
         alpha=16.0,
         dropout=0.1 if work.dropout else 0.0,
         targets="all-linear" if isinstance(work.targets, str) else list(work.targets),
+        virtual_tokens=None,
     )
     attend_as(base, "documents" if work.by_document else "mask", [])
     return build_trainee(base, method, precision=work.precision, seed=0)
@@ -184,6 +189,7 @@ def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
     return peak.peak
 
 
+SOFT = {"virtual_tokens": 16, "targets": (), "r": 0, "masked": False, "trained": TOKENS - 1}
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"masked": False, "trained": TOKENS - 1},
@@ -206,6 +212,10 @@ SETTINGS: list[dict[str, Any]] = [
     {"quantization": "nf4"},
     {"quantization": "nf4", "precision": "bf16"},
     {"quantization": "int8", "precision": "bf16"},
+    {"soft": "prompt", **SOFT},
+    {"soft": "prompt", **SOFT, "precision": "bf16"},
+    {"soft": "prefix", **SOFT, "masked": True},
+    {"soft": "prefix", **SOFT, "masked": True, "precision": "bf16"},
 ]
 
 

@@ -60,6 +60,14 @@ def test_dora_adds_a_magnitude_for_each_output() -> None:
     assert static_bytes(replace(WORK, variant="rslora")) == static_bytes(WORK)
 
 
+def test_muon_leaves_a_prompt_to_adamw() -> None:
+    """By its name an embedding: 20 x 4,096 numbers, two moments each."""
+    soft = replace(WORK, soft="prompt", virtual_tokens=20, targets=(), r=0)
+    assert static_bytes(soft)["adapter"] == 4 * 20 * 4096
+    assert static_bytes(replace(soft, optimizer="muon"))["optimizer"] == 8 * 20 * 4096
+    assert static_bytes(replace(soft, optimizer="lion"))["optimizer"] == 4 * 20 * 4096
+
+
 def test_static_buckets_of_an_8b_lora() -> None:
     assert static_bytes(WORK) == {
         "weights": 2 * 8_030_261_248,

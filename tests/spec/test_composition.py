@@ -21,6 +21,8 @@ def test_committed_params_are_what_conf_composes(root, monkeypatch):
         ["experiment=smoke"],
         ["experiment=toy"],
         ["method=qlora"],
+        ["method=prompt", "data.packing=false"],
+        ["method=prefix", "data.packing=false"],
         ["hardware=h100"],
         ["base_model=synthetic"],
         ["quantization=int8", "method.type=qlora"],

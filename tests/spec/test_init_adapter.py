@@ -12,7 +12,15 @@ from hashtune.writers import sha256_bytes
 
 DATA = b"the weights"
 PIN = InitAdapter(path="data/first", sha256=sha256_bytes(DATA))
-METHOD = Method(type="lora", variant="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+METHOD = Method(
+    type="lora",
+    variant="lora",
+    r=2,
+    alpha=4.0,
+    dropout=0.0,
+    targets="all-linear",
+    virtual_tokens=None,
+)
 SAME: dict[str, Any] = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
 FIELD = "base_model.init_adapter"
 

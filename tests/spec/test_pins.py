@@ -10,6 +10,12 @@ from hashtune.spec.pins import check_pins
 PII = "data/patterns/pii.jsonl"
 HASH = "0" * 64
 WSD = {"schedule.name": "wsd", "schedule.decay": "linear", "schedule.decay_fraction": 0.2}
+SOFT = {
+    "method.type": "prompt",
+    **dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")]),
+    "method.virtual_tokens": 20,
+    "data.packing": False,
+}
 START = {"schedule.decay_start": 80}
 
 
@@ -81,6 +87,21 @@ def test_the_shipped_spec_is_pinned(project):
             ("method.variant", "contradiction"),
         ),
         ({"method.targets": ["q_proj", "re:("]}, ("method.targets[1]", "target")),
+        ({"method.r": None}, ("method.r", "contradiction")),
+        ({"method.virtual_tokens": 20}, ("method.virtual_tokens", "contradiction")),
+        ({**SOFT, "method.virtual_tokens": None}, ("method.virtual_tokens", "contradiction")),
+        ({**SOFT, "method.targets": "all-linear"}, ("method.targets", "contradiction")),
+        ({**SOFT, "method.dropout": 0.0}, ("method.dropout", "contradiction")),
+        ({**SOFT, "data.packing": True}, ("data.packing", "contradiction")),
+        (
+            {**SOFT, "batch.attention": "documents"},
+            ("batch.attention", "contradiction"),
+        ),
+        ({**SOFT, "quantization.type": "nf4"}, ("method.type", "contradiction")),
+        (
+            {**SOFT, "tokenizer.added_tokens": ["<|a|>"]},
+            ("tokenizer.added_tokens", "contradiction"),
+        ),
         ({"checkpoint.every_steps": 3}, ("checkpoint.eval_every_steps", "contradiction")),
         ({"data.task.fields": []}, ("data.task.fields", "contradiction")),
         ({"schedule.warmup_steps": 5}, ("schedule.warmup_steps", "contradiction")),
@@ -146,6 +167,17 @@ def test_a_changed_byte_in_data_is_seen(project):
 def test_sources_and_held_out_files_may_be_remote(project):
     changes = {"data.sources.0.uri": "https://x/d.jsonl", "data.test.uri": "s3://bucket/d.jsonl"}
     assert found(project, changes) == []
+
+
+@pytest.mark.parametrize("kind", ["prompt", "prefix"])
+def test_a_prompt_over_unpacked_rows_is_whole(project, kind):
+    assert found(project, {**SOFT, "method.type": kind}) == []
+
+
+def test_a_method_s_wrong_fields_are_all_named(project):
+    changes = {"method.type": "prefix", "data.packing": False}
+    names = ("variant", "r", "alpha", "dropout", "targets", "virtual_tokens")
+    assert found(project, changes) == [(f"method.{name}", "contradiction") for name in names]
 
 
 def test_a_paged_optimizer_may_be_planned_for_a_gpu(project):

@@ -108,6 +108,34 @@ def test_added_tokens_are_reckoned_with(checkout: Path) -> None:
     assert report["buckets_bytes"]["added_tokens"] == 3 * 49154 * 576 * 4
 
 
+@pytest.mark.parametrize(
+    ("kind", "trained", "tokens", "masked"),
+    [("prompt", 20 * 576, 3 * 500 + 6 * 20, False), ("prefix", 20 * 30 * 2 * 192, 3 * 500, True)],
+)
+def test_virtual_tokens_are_reckoned_with(
+    kind: str, trained: int, tokens: int, masked: bool, checkout: Path
+) -> None:
+    """30 layers with 3 heads of 64 for keys and values; 6 rows in 3 steps, each one document."""
+    rows = writers.read_parquet(Path("build/pack/train.parquet"))
+    single = [
+        row | {"example_ids": row["example_ids"][:1], "lengths": [sum(row["lengths"])]}
+        for row in rows
+    ]
+    writers.write_parquet(Path("build/pack/train.parquet"), single, records.row_schema())
+    none = dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")])
+    write_params(**none, **{"method.type": kind, "method.virtual_tokens": 20})
+    plan.run()
+    report = writers.read_json(REPORT)
+    assert report["model"]["trainable"] == trained
+    assert report["buckets_bytes"]["adapter"] == 4 * trained
+    assert report["buckets_bytes"]["optimizer"] == 8 * trained
+    assert report["micro_batch"]["document_mask"] is masked
+    assert report["tokens"] == tokens
+    settings = [change["setting"] for change in report["changes"]]
+    assert "method.virtual_tokens=10" in settings
+    assert "method=qlora" not in settings
+
+
 def test_too_large_is_refused_and_nothing_written(checkout: Path) -> None:
     write_params(**{"hardware.memory_gb": 1.0})
     with pytest.raises(InputError) as caught:

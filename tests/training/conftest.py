@@ -69,9 +69,28 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
         if not isinstance(targets, str):
             targets = list(targets)
         method = Method(
-            type="lora", variant=variant, r=2, alpha=4.0, dropout=dropout, targets=targets
+            type="lora",
+            variant=variant,
+            r=2,
+            alpha=4.0,
+            dropout=dropout,
+            targets=targets,
+            virtual_tokens=None,
         )
         base = make_base(torch.bfloat16 if precision == "bf16" else torch.float32)
+        return build_trainee(base, method, precision=precision, seed=seed)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_soft(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
+    """A trainee with a prompt or prefix of three virtual tokens."""
+
+    def make(kind: Any, *, precision: str = "fp32", seed: int = 7) -> Trainee:
+        none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
+        base = make_base(torch.bfloat16 if precision == "bf16" else torch.float32)
+        method = Method(type=kind, **none, virtual_tokens=3)
         return build_trainee(base, method, precision=precision, seed=seed)
 
     return make

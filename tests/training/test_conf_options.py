@@ -1,6 +1,8 @@
 """Every conf/ file that decides how training goes: composes, loads, trains three steps, twice."""
 
+from collections.abc import Sequence
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import yaml
 
 from hashtune import records, writers
 from hashtune.errors import InputError
+from hashtune.records import Row
 from hashtune.spec.composition import compose, parse
 from hashtune.spec.load import validate
 from hashtune.spec.schema import Spec
@@ -25,11 +28,14 @@ CUDA_ONLY = {"optim=paged_adamw_8bit", "optim=paged_adamw_32bit"}
 ALONGSIDE = {  # what a choice needs beside it
     "quantization=int8": ["method.type=qlora"],
     "quantization=nf4": ["method.type=qlora"],
+    "method=prompt": ["data.packing=false"],
+    "method=prefix": ["data.packing=false"],
 }
+SINGLE = {"method=prompt", "method=prefix"}  # rows of one document
 CHOICES = [
     f"{group}={file.stem}" for group in GROUPS for file in sorted((ROOT / "conf" / group).glob("*"))
 ]
-TOY = ["experiment=toy", "method.r=2", "determinism.threads=1", "checkpoint.select=best"]
+TOY = ["experiment=toy", "determinism.threads=1", "checkpoint.select=best"]
 
 
 class Stop(StopRequest):
@@ -52,9 +58,7 @@ def checkout(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Pat
     manifest = resolve(pinned, name="synthetic", say=lambda text: None)
     writers.write_json(train.MANIFEST, manifest_json(manifest))
     writers.write_json(train.CODE, {"modules": {}})
-    for name, rows in (("train", plan.rows), ("eval", plan.eval_rows)):
-        dicts = [{f: getattr(row, f) for f in records.row_schema().names} for row in rows]
-        writers.write_parquet(train.PACK / f"{name}.parquet", dicts, records.row_schema())
+    write_rows(plan.rows, plan.eval_rows)
     steps = [
         {"step": n, "epoch": 1, "rows": list(rows), "trained_tokens": 0, "tokens": 0}
         for n, rows in enumerate(plan.steps[:3], start=1)
@@ -63,9 +67,20 @@ def checkout(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
+def write_rows(*splits: Sequence[Row]) -> None:
+    for name, rows in zip(("train", "eval"), splits, strict=True):
+        dicts = [{f: getattr(row, f) for f in records.row_schema().names} for row in rows]
+        writers.write_parquet(train.PACK / f"{name}.parquet", dicts, records.row_schema())
+
+
+def as_one_document(row: Row) -> Row:
+    return replace(row, example_ids=row.example_ids[:1], lengths=[sum(row.lengths)])
+
+
 def composed(choice: str) -> tuple[Spec, str]:
     with chdir(ROOT):  # where conf/ is stamped
-        text = compose(ROOT, [*TOY, *ALONGSIDE.get(choice, []), choice])
+        small = [] if choice in SINGLE else ["method.r=2"]
+        text = compose(ROOT, [*TOY, *small, *ALONGSIDE.get(choice, []), choice])
     return validate(parse(text)), text
 
 
@@ -77,12 +92,18 @@ def test_no_file_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice not in CUDA_ONLY])
-def test_composes_loads_and_trains_three_steps(choice: str, checkout: Path) -> None:
+def test_composes_loads_and_trains_three_steps(choice: str, checkout: Path, plan: Plan) -> None:
     spec, text = composed(choice)
     group, _, name = choice.partition("=")
     section = getattr(spec, group)
     assert name in [getattr(section, key, None) for key in ("name", "type", "variant")]
     Path("params.yaml").write_text(text, encoding="utf-8")
+    if choice in SINGLE:
+        with pytest.raises(InputError, match="4 rows hold several documents, row 0 first"):
+            train.run()
+        write_rows(
+            *([as_one_document(row) for row in rows] for rows in (plan.rows, plan.eval_rows))
+        )
     train.run()
     first = writers.read_json(Path("reports/train.json"))
     assert (first["steps"], first["skipped_steps"]) == (3, 0)

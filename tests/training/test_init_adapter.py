@@ -44,7 +44,7 @@ def write(trainee: Trainee, folder: Path) -> Path:
 
 def read(folder: Path, variant: Any = "lora") -> dict[str, Tensor]:
     pin = InitAdapter(path=folder.name, sha256=sha256_file(folder / WEIGHTS))
-    method = Method(**METHOD, variant=variant, targets=["q_proj", "v_proj"])
+    method = Method(**METHOD, variant=variant, targets=["q_proj", "v_proj"], virtual_tokens=None)
     return read_adapter(pin, method, [], folder.parent)
 
 
@@ -63,7 +63,12 @@ def test_every_value_is_taken(variant: str, make_trainee: MakeTrainee, tmp_path:
 
 def test_without_a_pin_the_adapter_stays_fresh(make_trainee: MakeTrainee) -> None:
     trainee = make_trainee()
-    start = read_adapter(None, Method(**METHOD, variant="lora", targets="all-linear"), [], Path())
+    start = read_adapter(
+        None,
+        Method(**METHOD, variant="lora", targets="all-linear", virtual_tokens=None),
+        [],
+        Path(),
+    )
     continue_from(trainee.peft, start)
     assert all(not p.any() for name, p in trainee.parameters.items() if "lora_B" in name)
 

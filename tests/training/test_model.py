@@ -55,7 +55,15 @@ def test_all_linear_begins_with_the_bits_of_peft_s_own_and_its_config_stays_smal
 
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "vocab_size": 9}
     config = AutoConfig.for_model("llama", num_hidden_layers=3, pad_token_id=0, **sizes)
-    method = Method(type="lora", variant="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    method = Method(
+        type="lora",
+        variant="lora",
+        r=2,
+        alpha=4.0,
+        dropout=0.0,
+        targets="all-linear",
+        virtual_tokens=None,
+    )
     trainee = build_trainee(
         AutoModelForCausalLM.from_config(config), method, precision="fp32", seed=7
     )
@@ -91,7 +99,15 @@ def test_how_targets_are_written_decides_no_bit(
 
 
 def test_a_model_of_another_shape_is_refused() -> None:
-    method = Method(type="lora", variant="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    method = Method(
+        type="lora",
+        variant="lora",
+        r=2,
+        alpha=4.0,
+        dropout=0.0,
+        targets="all-linear",
+        virtual_tokens=None,
+    )
     with pytest.raises(InputError, match="Linear has no backbone"):
         build_trainee(torch.nn.Linear(2, 2), method, precision="fp32", seed=0)
 
@@ -116,7 +132,7 @@ def _next_draw(make_trainee: MakeTrainee) -> torch.Tensor:
 
 
 def test_only_the_adapter_is_trainable(make_trainee: MakeTrainee) -> None:
-    trainee = make_trainee(targets="all-linear")
+    trainee = make_trainee(targets="all-linear", virtual_tokens=None)
     trainable = {n for n, p in trainee.peft.named_parameters() if p.requires_grad}
     assert trainable == set(trainee.parameters)
     assert all("lora_" in name for name in trainable)
@@ -138,7 +154,7 @@ def test_adapters_are_fp32_over_a_bf16_base(make_trainee: MakeTrainee) -> None:
 def test_every_trainable_tensor_has_a_gradient_after_the_first_backward(
     precision: str, make_trainee: MakeTrainee, make_row: Callable[[int, list[int]], Row]
 ) -> None:
-    trainee = make_trainee(precision=precision, targets="all-linear")
+    trainee = make_trainee(precision=precision, targets="all-linear", virtual_tokens=None)
     batch = collate([make_row(1, [5, 4])])
     with trainee.autocast():
         token_losses(trainee.hidden(batch), batch.labels, trainee.head).loss.backward()
@@ -189,6 +205,14 @@ def test_a_base_that_changes_its_logits_is_refused(
     base = make_base()
     for name, value in changed.items():
         setattr(base.config, name, value)
-    method = Method(type="lora", variant="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    method = Method(
+        type="lora",
+        variant="lora",
+        r=2,
+        alpha=4.0,
+        dropout=0.0,
+        targets="all-linear",
+        virtual_tokens=None,
+    )
     with pytest.raises(InputError, match="changes its logits"):
         build_trainee(base, method, precision="fp32", seed=0)

@@ -43,7 +43,9 @@ def ours(folder: Path, case: Case) -> Trainee:
         quantization_config=quantization_config(Quantization(**kind), "fp32"),
     )
     chosen: Any = {"type": "lora" if stored == "none" else "qlora", "variant": variant}
-    method = Method(**chosen, r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    method = Method(
+        **chosen, r=2, alpha=4.0, dropout=0.0, targets="all-linear", virtual_tokens=None
+    )
     return build_trainee(base, method, precision="fp32", seed=7)
 
 

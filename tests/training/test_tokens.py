@@ -28,7 +28,15 @@ EMBEDDING, HEAD = (
     f"base_model.model.lm_head.{DELTA}",
 )
 NO_DECAY = {"weight_decay": 0.0}  # decay moves every row
-METHOD = Method(type="lora", variant="lora", r=2, alpha=4.0, dropout=0.0, targets="all-linear")
+METHOD = Method(
+    type="lora",
+    variant="lora",
+    r=2,
+    alpha=4.0,
+    dropout=0.0,
+    targets="all-linear",
+    virtual_tokens=None,
+)
 
 
 def bare(make_base: Callable[..., Any], *, tied: bool) -> Any:

@@ -37,6 +37,7 @@ SECTIONS: dict[str, Any] = {
         "alpha": 4.0,
         "dropout": 0.1,
         "targets": ["q_proj"],
+        "virtual_tokens": None,
     },
     "quantization": {"type": "none", "double_quant": False},
     "optim": {

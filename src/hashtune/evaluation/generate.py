@@ -105,6 +105,7 @@ def _check(
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is None:
         return
+    positions -= getattr(model, "virtual_tokens", 0)  # of a prompt or prefix
     findings = [
         Finding(
             "too-long",

@@ -15,6 +15,7 @@ import torch
 
 from hashtune.errors import Finding, InputError
 from hashtune.evaluation.generate import Stop
+from hashtune.evaluation.soft_prompts import WithVirtualTokens
 
 if TYPE_CHECKING:
     from hashtune.chat.template import Template
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hashtune.store.manifest import Manifest
 
 ADAPTER_FILE = "adapter_model.safetensors"
+SOFT_TENSOR = "prompt_embeddings"  # PEFT's name for the one tensor of a prompt or prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def attach(base: Any, adapter: Path) -> Any:
     Raises:
         InputError: as `load_evaluated`.
     """
-    from peft import PeftModel, get_peft_model_state_dict
+    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
     from safetensors import safe_open
 
     file = adapter / ADAPTER_FILE
@@ -101,6 +103,11 @@ def attach(base: Any, adapter: Path) -> Any:
         raise InputError(
             Finding("no-adapter", "does not exist", file=file.as_posix(), fix="dvc repro train")
         )
+    with safe_open(file, framework="pt") as tensors:
+        found = set(tensors.keys())
+    soft = PeftConfig.from_pretrained(str(adapter)).is_prompt_learning
+    if soft:  # PEFT would fail on a missing one in words of its own
+        _check_names(file, wanted={SOFT_TENSOR}, found=found)
     with warnings.catch_warnings():
         # PEFT only warns of missing tensors, which are refused below, and reads an attribute
         # that transformers is about to rename
@@ -108,8 +115,11 @@ def attach(base: Any, adapter: Path) -> Any:
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
         model = PeftModel.from_pretrained(base, str(adapter))
     wanted = set(get_peft_model_state_dict(model, save_embedding_layers=False))
-    with safe_open(file, framework="pt") as tensors:
-        found = set(tensors.keys())
+    _check_names(file, wanted=wanted, found=found)
+    return WithVirtualTokens(model) if soft else model
+
+
+def _check_names(file: Path, *, wanted: set[str], found: set[str]) -> None:
     faults = [("missing", wanted - found), ("unexpected", found - wanted)]
     findings = [
         Finding(
@@ -123,4 +133,3 @@ def attach(base: Any, adapter: Path) -> Any:
     ]
     if findings:
         raise InputError(findings)
-    return model

@@ -34,7 +34,7 @@ def model_card(entry: Mapping[str, Any], *, folder: str) -> str:
     grow = GROW.format(added=added) if added else ""
     start = entry["training"]["init_adapter"]
     began = f"It continued from an adapter whose weights have sha256 {start}. " if start else ""
-    names = list(dict.fromkeys([method["type"], method["variant"]]))
+    names = [name for name in dict.fromkeys([method["type"], method["variant"]]) if name]
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[spec["evaluation"]["base_precision"]]
     return f"""---
 library_name: peft
@@ -44,7 +44,7 @@ tags: [{", ".join(names)}, hashtune]
 
 # {entry["name"]}: {entry["run"]}
 
-A {" ".join(names)} adapter (r {method["r"]}, alpha {method["alpha"]:g}) over {base["name"]}
+A {" ".join(names)} adapter ({_size(method)}) over {base["name"]}
 ({base["source"]["repo"]} at {base["source"]["revision"]}), trained for {entry["checkpoint_step"]}
 steps. {began}Verdict of its gate: **{entry["verdict"]}**.
 
@@ -62,6 +62,13 @@ In the root of a clone of the project (the base is the pinned one, fetched if it
 Chat template, stop tokens and tokenizer are the ones it was trained with; they lie beside the
 weights. `entry.json` names every input by hash; `dvc repro` on the tagged commit rebuilds it.
 """
+
+
+def _size(method: Mapping[str, Any]) -> str:
+    """What the adapter is made of: matrices of a rank, or virtual tokens."""
+    if method["virtual_tokens"] is not None:
+        return f"{method['virtual_tokens']} virtual tokens"
+    return f"r {method['r']}, alpha {method['alpha']:g}"
 
 
 def _number(value: object) -> str:

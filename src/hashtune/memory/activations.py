@@ -51,13 +51,13 @@ def saved_bytes(work: Workload) -> int:
     rotary = work.tokens * 2 * shape.head_dim * work.residual
     matrices = lora_parameters(shape, work.r, work.targets)
     casts = matrices * work.element if work.element < FP32 else 0
-    return blocks + rotary + casts + _dora_bytes(work)
+    return blocks + rotary + casts + _dora_bytes(work) + _soft_bytes(work)
 
 
 def activation_bytes(work: Workload) -> int:
     """What is kept, plus the workspace of one layer, plus the bool mask itself."""
     widest = max(work.shape.intermediate, 2 * work.shape.hidden)
-    mask = work.tokens * work.longest_row if work.masked else 0
+    mask = work.tokens * work.keys if work.masked else 0
     workspace = work.tokens * widest * WORKSPACE_BYTES + _dora_workspace(work)
     return saved_bytes(work) + workspace + mask
 
@@ -91,8 +91,18 @@ def _attention_bytes(work: Workload) -> int:
     shape = work.shape
     query = shape.heads * shape.head_dim
     key_value = query if work.masked else shape.kv_heads * shape.head_dim
-    mask = work.longest_row if work.masked else 0
+    mask = work.keys if work.masked else 0
     return (2 * query + 2 * key_value + mask) * work.element + shape.heads * FP32
+
+
+def _soft_bytes(work: Workload) -> int:
+    """Beside the tokens: a prefix's keys and values. Below a prompt nothing is without gradient, so
+    the first norm keeps its input too."""
+    shape = work.shape
+    if work.soft == "prefix":
+        width = shape.heads * shape.head_dim  # a mask repeats them to q
+        return work.micro * work.virtual_tokens * shape.layers * 2 * width * work.element
+    return work.tokens * (shape.hidden + 1) * FP32 if work.soft == "prompt" else 0
 
 
 def _mlp_bytes(work: Workload) -> int:

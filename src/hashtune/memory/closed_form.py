@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hashtune.memory.optimizer_state import optimizer_bytes
-from hashtune.memory.shapes import Shape, lora_matrices, lora_parameters, magnitude_vectors
+from hashtune.memory.shapes import (
+    Shape,
+    lora_matrices,
+    lora_parameters,
+    magnitude_vectors,
+    prompt_matrix,
+)
 from hashtune.spec.schema import OptimizerName, Variant
 from hashtune.training.utilisation import Work
 
@@ -38,9 +44,10 @@ class Workload:
 
     `longest_row` and `trained` are the worst row's tokens and targets; a micro-batch is `micro`
     rows padded to the longest (without padding, so many tokens at most). `masked` says that
-    attention gets a mask of documents, `by_document` that it is called for each of them,
-    `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss, `added_tokens`
-    how many rows of embedding and head are trained.
+    attention gets a mask (packed documents or padding), `by_document` that it is called for each
+    document, `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss,
+    `added_tokens` how many rows of embedding and head are trained. Of a prompt or prefix (`soft`)
+    there are `virtual_tokens` before each row, and no targets.
     """
 
     shape: Shape
@@ -61,11 +68,18 @@ class Workload:
     overhead_bytes: int
     added_tokens: int = 0
     by_document: bool = False
+    soft: Literal["prompt", "prefix"] | None = None
+    virtual_tokens: int = 0
+
+    @property
+    def keys(self) -> int:
+        """Keys that the longest row attends over: its tokens and the virtual ones."""
+        return self.longest_row + self.virtual_tokens
 
     @property
     def tokens(self) -> int:
-        """Positions of a micro-batch, padding included."""
-        return self.micro * self.longest_row
+        """Positions of a micro-batch, padding included; a prefix is keys and values only."""
+        return self.micro * (self.longest_row if self.soft == "prefix" else self.keys)
 
     @property
     def element(self) -> int:
@@ -80,10 +94,18 @@ class Workload:
     @property
     def adapter_parameters(self) -> int:
         """Trainable parameters: LoRA with DoRA's vectors, and the rows of added tokens (those of a
-        tied head once)."""
+        tied head once), or the virtual tokens."""
         magnitudes = sum(length * count for length, count in self.magnitudes)
         rows = self.added_tokens * (1 if self.shape.tied else 2) * self.shape.hidden
-        return lora_parameters(self.shape, self.r, self.targets) + magnitudes + rows
+        virtual = sum(rows * columns for rows, columns, _ in self.prompt)
+        return lora_parameters(self.shape, self.r, self.targets) + magnitudes + rows + virtual
+
+    @property
+    def prompt(self) -> list[tuple[int, int, int]]:
+        """The one matrix of virtual tokens as (rows, columns, 1)."""
+        if self.soft is None:
+            return []
+        return [(*prompt_matrix(self.shape, self.soft, self.virtual_tokens), 1)]
 
     @property
     def magnitudes(self) -> list[tuple[int, int]]:
@@ -144,13 +166,17 @@ def loss_bytes(work: Workload) -> int:
 def static_bytes(work: Workload) -> Buckets:
     """What is there before a token arrives. The adapter is fp32 and is its own master copy."""
     adapter = work.adapter_parameters
-    matrices = lora_matrices(work.shape, work.r, work.targets)
+    matrices, vectors = lora_matrices(work.shape, work.r, work.targets), list(work.magnitudes)
+    if work.optimizer == "muon":  # an embedding by its name, so AdamW's
+        vectors += [(rows * columns, count) for rows, columns, count in work.prompt]
+    else:
+        matrices += work.prompt
     return {
         "weights": weight_bytes(work),
         "adapter": adapter * FP32,
         "gradients": adapter * FP32,
         "master": 0,
-        "optimizer": optimizer_bytes(work.optimizer, matrices, work.magnitudes),
+        "optimizer": optimizer_bytes(work.optimizer, matrices, vectors),
     }
 
 

@@ -76,7 +76,7 @@ def _edits(work: Workload) -> dict[str, Edit]:
     if work.micro > 1:
         micro = work.micro // 2
         edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
-    if work.quantization != "nf4":
+    if work.quantization != "nf4" and work.soft is None:
         edits["method=qlora"] = lambda w: replace(w, quantization="nf4", double_quant=True)
     if work.precision == "fp32":
         edits["precision=bf16"] = lambda w: replace(w, precision="bf16")
@@ -90,6 +90,9 @@ def _edits(work: Workload) -> dict[str, Edit]:
         edits[f"method.r={rank}"] = lambda w: replace(w, r=rank)
     if work.masked:
         edits["batch.attention=documents"] = lambda w: replace(w, masked=False, by_document=True)
+    if work.virtual_tokens > 1:
+        fewer = work.virtual_tokens // 2
+        edits[f"method.virtual_tokens={fewer}"] = lambda w: replace(w, virtual_tokens=fewer)
     if work.variant == "dora":
         edits["method.variant=lora"] = lambda w: replace(w, variant="lora")
     if work.dropout:

@@ -7,7 +7,7 @@ transformers on the meta device, one family at a time (tests/memory/test_shapes.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hashtune.errors import Finding, InputError, nearest
 from hashtune.spec.targets import Matched, match
@@ -192,6 +192,13 @@ def magnitude_vectors(shape: Shape, targets: str | Sequence[str]) -> list[tuple[
     return [
         (linear.outputs, counts[linear.name]) for linear in shape.linears if linear.name in counts
     ]
+
+
+def prompt_matrix(shape: Shape, kind: Literal["prompt", "prefix"], count: int) -> tuple[int, int]:
+    """(rows, columns) of `count` virtual tokens: a prompt's are embeddings, a prefix's the keys and
+    values of every block."""
+    columns = 2 * shape.layers * shape.kv_heads * shape.head_dim
+    return count, shape.hidden if kind == "prompt" else columns
 
 
 def lora_parameters(shape: Shape, r: int, targets: str | Sequence[str]) -> int:

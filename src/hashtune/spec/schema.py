@@ -215,14 +215,16 @@ class Quantization(Section):
 class Method(Section):
     """The adapter. `qlora` is LoRA over a quantised base; the variant holds over either: rslora
     scales by alpha / sqrt(r), dora trains a magnitude for each output. `targets`: "all-linear" or
-    names and patterns (targets.py)."""
+    names and patterns (targets.py). `prompt` and `prefix` have virtual tokens and nothing else
+    (methods.py)."""
 
-    type: Literal["lora", "qlora"]
-    variant: Variant
-    r: Count
-    alpha: Positive
-    dropout: BelowOne
-    targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)]
+    type: Literal["lora", "qlora", "prompt", "prefix"]
+    variant: Variant | None
+    r: Count | None
+    alpha: Positive | None
+    dropout: BelowOne | None
+    targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] | None
+    virtual_tokens: Count | None
 
 
 class Optim(Section):

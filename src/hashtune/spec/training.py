@@ -4,6 +4,7 @@ choices that need CUDA."""
 from collections.abc import Iterator
 
 from hashtune.errors import Finding
+from hashtune.spec.methods import method_findings
 from hashtune.spec.schema import Optim, Schedule, Spec
 from hashtune.spec.targets import entry_faults
 
@@ -14,9 +15,9 @@ CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
 
 def training_findings(spec: Spec) -> list[Finding]:
     """All findings about how training is set, before anything is computed."""
-    found = [*_warmup(spec.schedule), *_decay(spec.schedule)]
+    found = [*_warmup(spec.schedule), *_decay(spec.schedule), *method_findings(spec)]
     found += [*dora_over_int8(spec), *padding_free_mask(spec)]
-    found += entry_faults(spec.method.targets)
+    found += entry_faults(spec.method.targets or [])
     if spec.hardware.device == "cpu":
         found += cuda_only(spec.optim)
     return found

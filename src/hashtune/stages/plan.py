@@ -15,6 +15,8 @@ from hashtune.memory.decisions import GB, decide, duration
 from hashtune.memory.report import describe, lines, refuse
 from hashtune.memory.shapes import read_shape
 from hashtune.packing.stats import step_shape
+from hashtune.spec.methods import SOFT
+from hashtune.spec.schema import Method
 from hashtune.store.manifest import read_manifest
 
 MANIFEST = Path("build/base/manifest.json")
@@ -34,7 +36,6 @@ def run() -> None:
     rows = writers.read_parquet(PACK / "train.parquet")
     steps = writers.read_parquet(PACK / "steps.parquet")
     worst = step_shape(rows)
-    targets = spec.method.targets
     added = len(spec.tokenizer.added_tokens)
     shape = read_shape(read_manifest(MANIFEST).config)
     work = Workload(
@@ -43,14 +44,12 @@ def run() -> None:
         double_quant=spec.quantization.double_quant,
         precision=spec.precision,
         optimizer=spec.optim.name,
-        variant=spec.method.variant,
-        r=spec.method.r,
-        targets=targets if isinstance(targets, str) else tuple(targets),
-        dropout=spec.method.dropout > 0,
+        **_method(spec.method),
         micro=spec.batch.micro,
         longest_row=worst.longest_row,
         trained=worst.trained,
-        masked=worst.masked and spec.batch.attention == "mask",
+        # a prefix makes attention take a mask: there are more keys than queries
+        masked=(worst.masked and spec.batch.attention == "mask") or spec.method.type == "prefix",
         by_document=spec.batch.attention == "documents"
         and (worst.masked or spec.batch.layout == "padding_free"),
         loss_chunk=LOSS_CHUNK,
@@ -60,9 +59,10 @@ def run() -> None:
     )
     decision = decide(work, available=round(spec.hardware.memory_gb * GB))
     refuse(decision, hardware=spec.hardware.name)
+    prompt = work.virtual_tokens if work.soft == "prompt" else 0  # they pass through the model
     time = duration(
         work,
-        tokens=sum(step["tokens"] for step in steps),
+        tokens=sum(step["tokens"] + len(step["rows"]) * prompt for step in steps),
         context=worst.context,
         peak_tflops=spec.hardware.peak_tflops,
         expected_utilisation=spec.hardware.expected_utilisation,
@@ -72,6 +72,19 @@ def run() -> None:
     frame.write_report("plan", report | {"hardware": spec.hardware.name, "row": worst.row})
     writers.write_text(FITS, "fits\n")
     frame.closing_table(f"fits on {spec.hardware.name}", lines(report))
+
+
+def _method(method: Method) -> dict[str, Any]:
+    """The method's part of the workload. Fields of another method are null, see spec/methods.py."""
+    targets = method.targets or ()
+    return {
+        "variant": method.variant or "lora",
+        "r": method.r or 0,
+        "targets": targets if isinstance(targets, str) else tuple(targets),
+        "dropout": bool(method.dropout),
+        "soft": method.type if method.type in SOFT else None,
+        "virtual_tokens": method.virtual_tokens or 0,
+    }
 
 
 if __name__ == "__main__":

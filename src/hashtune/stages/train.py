@@ -14,6 +14,7 @@ from typing import Any
 
 from hashtune import frame, writers
 from hashtune.records import Row
+from hashtune.spec.methods import SOFT
 from hashtune.spec.schema import Layout, Spec
 from hashtune.store.added_tokens import rows_needed, token_ids
 from hashtune.store.loader import home, load_base, load_tokenizer
@@ -36,6 +37,7 @@ from hashtune.training.plan import Plan, Settings, check_plan
 from hashtune.training.proof import prove_adapter
 from hashtune.training.samples import Sampler, choose_prompts
 from hashtune.training.signals import StopRequest
+from hashtune.training.soft_prompts import check_single_documents
 from hashtune.training.summary import measure, summarise
 
 MANIFEST = Path("build/base/manifest.json")
@@ -112,6 +114,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
     set_determinism(spec.determinism)
     plan = read_plan()
     check_plan(plan, spec.schedule, spec.checkpoint)
+    check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
     added = spec.tokenizer.added_tokens
     start = read_adapter(spec.base_model.init_adapter, spec.method, added, Path.cwd())
     manifest = read_manifest(MANIFEST)
@@ -171,7 +174,7 @@ def _aside(spec: Spec, trainee: Trainee) -> Aside:
 def _sampler(spec: Spec, manifest: Manifest, plan: Plan) -> Sampler:
     """Loads the tokenizer only where something is to be sampled."""
     prompts = choose_prompts(plan.eval_rows, spec.checkpoint.samples)
-    if not prompts:
+    if not prompts or spec.method.type in SOFT:  # samples come from the base with its matrices
         return Sampler()
     tokenizer = load_tokenizer(manifest, spec.tokenizer.added_tokens)
     decode = partial(

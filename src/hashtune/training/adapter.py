@@ -37,8 +37,9 @@ def write_adapter(
         "base_model_name_or_path": base_name,
         "revision": revision,
         "inference_mode": True,
-        "target_modules": sorted(config["target_modules"]),
     }
+    if "target_modules" in config:  # a prompt or prefix has none
+        config["target_modules"] = sorted(config["target_modules"])
     with writers.staged_directory(folder) as staged:
         save_file(tensors, staged / WEIGHTS, metadata={"format": "pt"})
         writers.write_json(staged / CONFIG, {k: _plain(v) for k, v in config.items()})

@@ -14,10 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from hashtune.errors import Finding, InputError
+from hashtune.spec.methods import SOFT
 from hashtune.spec.schema import Determinism, Method, Quantization
-from hashtune.spec.targets import match
+from hashtune.spec.targets import Matched, match
+from hashtune.store.soft_prompts import has_virtual_tokens, with_virtual_tokens
 from hashtune.training.batches import Batch
 from hashtune.training.documents import attention_inputs
+from hashtune.training.soft_prompts import soft_config
 from hashtune.training.tokens import check_trainable, trainable_rows
 
 
@@ -60,13 +63,15 @@ class Trainee:
     """A PEFT model and how to run it.
 
     parameters: trainable name -> parameter, fp32, in name order. autocast: bf16 compute when the
-    spec says so. targets: entry of method.targets -> how many modules it matches.
+    spec says so. targets: entry of method.targets -> how many modules it matches. initial: what a
+    prompt or prefix began as; empty for LoRA, whose B begins at zero.
     """
 
     peft: Any
     parameters: dict[str, nn.Parameter]
     precision: str
     targets: dict[str, int] = field(default_factory=dict)
+    initial: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -83,15 +88,15 @@ class Trainee:
         return bf16
 
     def hidden(self, batch: Batch) -> Tensor:
-        """Last hidden states (B, T, H) of a micro-batch."""
+        """Last hidden states (B, T, H) of a micro-batch, without those of virtual tokens."""
         backbone = self.peft.get_base_model().model
-        output = backbone(
-            input_ids=batch.input_ids.to(self.device),
-            position_ids=batch.position_ids.to(self.device),
-            use_cache=False,
-            **attention_inputs(backbone.config, batch, self.device),
-        )
-        states: Tensor = output.last_hidden_state
+        ids, positions = batch.input_ids.to(self.device), batch.position_ids.to(self.device)
+        inputs: dict[str, Any] = {"input_ids": ids, "position_ids": positions}
+        if has_virtual_tokens(self.peft):
+            inputs = with_virtual_tokens(self.peft, ids, positions)
+        attention = attention_inputs(backbone.config, batch, self.device)
+        output = backbone(**inputs, **attention, use_cache=False)
+        states: Tensor = output.last_hidden_state[:, -ids.shape[1] :]
         return states
 
     def head(self, states: Tensor) -> Tensor:
@@ -109,7 +114,7 @@ def build_trainee(
     depends on `seed` alone. Raises InputError for targets that match no
     module and for models this version cannot run (no `.model` backbone with an `.lm_head`).
     """
-    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from peft import get_peft_model, prepare_model_for_kbit_training
 
     if not (hasattr(base, "model") and hasattr(base, "lm_head")):
         raise InputError(
@@ -121,20 +126,12 @@ def build_trainee(
             )
         )
     _refuse_changed_logits(base.config)
-    matched = match(_linear_names(base), method.targets)
+    matched = match(_linear_names(base), method.targets) if method.targets else Matched((), {})
+    soft = method.type in SOFT
+    config = soft_config(method) if soft else lora_config(base, method, matched.names, tokens)
     if getattr(base, "is_quantized", False):
         base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
     seed_all(seed)
-    config = LoraConfig(
-        r=method.r,
-        lora_alpha=method.alpha,
-        lora_dropout=method.dropout,
-        use_rslora=method.variant == "rslora",
-        use_dora=method.variant == "dora",
-        target_modules=list(matched.names),
-        task_type="CAUSAL_LM",
-        trainable_token_indices=trainable_rows(base, tokens),
-    )
     with warnings.catch_warnings():  # peft 0.21 asks transformers 5.24 by an old name
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
         peft = get_peft_model(base, config, autocast_adapter_dtype=True)
@@ -144,7 +141,8 @@ def build_trainee(
         parameter.data = parameter.data.float()
     if tokens:
         check_trainable(peft, tokens)
-    return Trainee(peft, trainable, precision, matched.counts)
+    initial = {n: p.detach().clone() for n, p in trainable.items()} if soft else {}
+    return Trainee(peft, trainable, precision, matched.counts, initial)
 
 
 def _linear_names(base: Any) -> list[str]:
@@ -152,6 +150,23 @@ def _linear_names(base: Any) -> list[str]:
     head = base.get_output_embeddings()
     linear = (pair for pair in base.named_modules() if isinstance(pair[1], nn.Linear))
     return [name for name, module in linear if module is not head]
+
+
+def lora_config(base: Any, method: Method, targets: Sequence[str], tokens: Sequence[int]) -> object:
+    """PEFT's configuration of LoRA and its variants over these modules."""
+    from peft import LoraConfig
+
+    config: object = LoraConfig(
+        r=method.r,
+        lora_alpha=method.alpha,
+        lora_dropout=method.dropout,
+        use_rslora=method.variant == "rslora",
+        use_dora=method.variant == "dora",
+        target_modules=list(targets),
+        task_type="CAUSAL_LM",
+        trainable_token_indices=trainable_rows(base, tokens),
+    )
+    return config
 
 
 def _refuse_changed_logits(config: Any) -> None:

@@ -1,7 +1,7 @@
 """Proof of a written adapter: PEFT loads it again beside the trained one, on the same base.
 
-Every lora_B has moved from zero, every tensor of the file has its place and its value, the logits
-of a row are those of the trained adapter to the bit, and they are not the base's.
+Every lora_B and every virtual token has moved, every tensor of the file has its place and its
+value, the logits of a row are those of the trained adapter to the bit, and not the base's.
 """
 
 import warnings
@@ -19,6 +19,7 @@ from hashtune.records import Row
 from hashtune.training.adapter import WEIGHTS, compare
 from hashtune.training.batches import collate
 from hashtune.training.model import Trainee
+from hashtune.training.soft_prompts import check_all_parts
 
 AGAIN = "again"  # the reloaded adapter's name beside "default"
 POSITIONS = 16  # logits of a row's last tokens: a vocabulary has 49,152 of them and more
@@ -38,12 +39,15 @@ def prove_adapter(
         start: tensors of the adapter it continued from, empty if it began fresh.
 
     Raises:
-        InputError: some lora_B is what it was at the start, or the adapter changes no logit.
+        InputError: some lora_B or virtual token is what it was, or the adapter changes no logit.
         AssertionError: the file does not give the trained adapter back, a fault of ours.
     """
     tensors = load_file(folder / WEIGHTS)
     if updates:
         check_moved(tensors, start)
+    if updates and trainee.initial:
+        changes = {n: p.detach() - trainee.initial[n] for n, p in trainee.parameters.items()}
+        check_all_parts(trainee.peft, changes, what="did not move")
     with torch.no_grad(), evaluating(trainee):
         trained = _logits(trainee, row)
         with trainee.peft.disable_adapter():

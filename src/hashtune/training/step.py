@@ -13,6 +13,7 @@ from hashtune.training.layouts import batch_of, micro_batches
 from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
 from hashtune.training.noise import Noise, on_embeddings
+from hashtune.training.soft_prompts import check_all_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,9 @@ def train_step(
     if applied:
         if first:
             check_gradients(trainee.parameters, rows)
+            if trainee.initial:
+                gradients = {n: p.grad for n, p in trainee.parameters.items() if p.grad is not None}
+                check_all_parts(trainee.peft, gradients, what="have a gradient of zero")
         for group_settings in optimizer.param_groups:
             group_settings["lr"] = lr
         optimizer.step()

@@ -1,0 +1,54 @@
+"""Which fields a method has, and what a prompt or prefix excludes."""
+
+from collections.abc import Iterator
+
+from hashtune.errors import Finding
+from hashtune.spec.schema import Spec
+
+FILE = "params.yaml"
+SOFT = ("prompt", "prefix")  # virtual tokens; no matrices beside the base's
+FIELDS = {
+    "lora": ("variant", "r", "alpha", "dropout", "targets"),
+    "qlora": ("variant", "r", "alpha", "dropout", "targets"),
+    "prompt": ("virtual_tokens",),
+    "prefix": ("virtual_tokens",),
+}
+
+
+def method_findings(spec: Spec) -> list[Finding]:
+    """All findings about the method's own fields and what cannot go with it."""
+    found = list(_fields(spec))
+    if spec.method.type in SOFT:
+        found += _one_document(spec)
+    return found
+
+
+def _finding(field: str, message: str, fix: str) -> Finding:
+    return Finding("contradiction", message, file=FILE, field=field, fix=fix)
+
+
+def _fields(spec: Spec) -> Iterator[Finding]:
+    method = spec.method
+    for name in type(method).model_fields:
+        wanted, given = name in FIELDS[method.type], getattr(method, name) is not None
+        if name == "type" or wanted == given:
+            continue
+        if wanted:
+            message = f"is null, and method.type {method.type} needs it"
+            yield _finding(f"method.{name}", message, "set it")
+        else:
+            message = f"method.type {method.type} has no {name}"
+            yield _finding(f"method.{name}", message, "set it to null")
+
+
+def _one_document(spec: Spec) -> Iterator[Finding]:
+    kind = spec.method.type
+    if spec.data.packing:
+        message = f"virtual tokens belong to one document, and {kind} would share them in a row"
+        yield _finding("data.packing", message, "data.packing=false, or method=lora")
+    if spec.batch.attention == "documents":
+        message = f"attention by document knows nothing of the virtual tokens of {kind}"
+        yield _finding("batch.attention", message, "batch.attention=mask")
+    if spec.tokenizer.added_tokens:
+        message = f"{kind} trains virtual tokens only, not the rows of added ones"
+        yield _finding("tokenizer.added_tokens", message, "method=lora, or no added tokens")
