@@ -57,8 +57,16 @@ def order(lengths: Sequence[int], layout: str) -> list[int]:
     return [number for group in groups for number in group]
 
 
-def rate(steps: Sequence[tuple[float, int]], *, warmup: int) -> float:
-    """Tokens per second after the warm-up, from the second in which each step ended and its tokens
-    without padding."""
-    tokens = sum(count for _, count in steps[warmup:])
-    return tokens / (steps[-1][0] - steps[warmup - 1][0])
+def rates(
+    ends: Sequence[tuple[float, float]], tokens: Sequence[int], *, warmup: int
+) -> dict[str, float]:
+    """Tokens per second after the warm-up, of wall and of CPU time.
+
+    Args:
+        ends: seconds on the clock and of CPU time at which each step ended.
+        tokens: each step's tokens without padding.
+        warmup: steps that do not count, at least 1.
+    """
+    counted = sum(tokens[warmup:])
+    wall, cpu = (last - first for first, last in zip(ends[warmup - 1], ends[-1], strict=True))
+    return {"tokens_per_second": counted / wall, "tokens_per_cpu_second": counted / cpu}

@@ -14,7 +14,7 @@ from hashtune.spec.schema import Determinism, Method, Optim
 from hashtune.training.model import Trainee, build_trainee, set_determinism
 from hashtune.training.optimizers import build_optimizer
 from hashtune.training.step import train_step
-from sft.job import ALPHA, CLIP, LAYOUTS, LR, RANK, Job, order, rate, read_job, read_rows
+from sft.job import ALPHA, CLIP, LAYOUTS, LR, RANK, Job, order, rates, read_job, read_rows
 
 METHOD = Method(type="lora", variant="lora", r=RANK, alpha=ALPHA, dropout=0.0, targets="all-linear")
 OPTIM = Optim(
@@ -44,10 +44,10 @@ def main() -> None:
                 trainee, optimizer, rows, micro=micro, lr=LR, grad_clip=CLIP, first=number == 0
             )
         )
-        ends.append(time.perf_counter())
+        ends.append((time.perf_counter(), time.process_time()))
     tokens = [result.tokens for result in results]
     report = {
-        "tokens_per_second": rate(list(zip(ends, tokens, strict=True)), warmup=job.warmup),
+        **rates(ends, tokens, warmup=job.warmup),
         "peak_bytes": peak_bytes(),
         "first_loss": results[0].loss,
         "first_trained": results[0].trained_tokens,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from rounds import peak_bytes
 
-from sft.job import ALPHA, CLIP, LAYOUTS, LR, RANK, Job, order, rate, read_job, read_rows
+from sft.job import ALPHA, CLIP, LAYOUTS, LR, RANK, Job, order, rates, read_job, read_rows
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     tokens = trainer.tokens
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     report = {
-        "tokens_per_second": rate(list(zip(ends, tokens, strict=True)), warmup=job.warmup),
+        **rates(ends, tokens, warmup=job.warmup),
         "peak_bytes": peak_bytes(),
         "first_loss": losses[0],
         "first_trained": trainer.first_trained,
@@ -39,8 +39,8 @@ def main() -> None:
     print(json.dumps(report))
 
 
-def trainer_of(job: Job, folder: str) -> tuple[Any, list[float]]:
-    """The trainer, and the seconds at which its steps end."""
+def trainer_of(job: Job, folder: str) -> tuple[Any, list[tuple[float, float]]]:
+    """The trainer, and when its steps end, on the clock and in CPU time."""
     from datasets import Dataset, disable_caching, disable_progress_bars
     from peft import LoraConfig
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -52,11 +52,11 @@ def trainer_of(job: Job, folder: str) -> tuple[Any, list[float]]:
     data = Dataset.from_dict(
         {key: [examples[n][key] for n in numbers] for key in ("input_ids", "labels")}
     )
-    ends: list[float] = []
+    ends: list[tuple[float, float]] = []
 
     class Ends(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            ends.append(time.perf_counter())
+            ends.append((time.perf_counter(), time.process_time()))
 
     dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
     trainer = counting_trainer()(

@@ -105,6 +105,9 @@ def test_grouped_rows_are_neighbours_in_length_and_only_whole_groups_move(job):
     assert job.order(lengths, "unpacked") == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
-def test_the_rate_leaves_the_warm_up_out(job):
-    steps = [(1.0, 999), (3.0, 100), (5.0, 60)]  # second at which a step ended, its tokens
-    assert job.rate(steps, warmup=1) == 40.0  # (100 + 60) / (5 - 1)
+def test_the_rates_leave_the_warm_up_out(job):
+    ends = [(1.0, 10.0), (3.0, 11.0), (5.0, 18.0)]  # seconds, CPU seconds at the end of each step
+    assert job.rates(ends, [999, 100, 60], warmup=1) == {
+        "tokens_per_second": 40.0,  # 160 tokens in 4 s
+        "tokens_per_cpu_second": 20.0,  # in 8 CPU seconds
+    }
