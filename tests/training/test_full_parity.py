@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hashtune.records import Row
-from hashtune.training.batches import Batch, collate, document_mask
+from hashtune.training.batches import Batch, collate
 from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
 
@@ -80,9 +80,8 @@ def test_every_parameter_has_the_gradient_of_the_plain_loop(
 def test_documents_that_see_each_other_are_no_parity(
     make_base: Callable[..., Any], rows: list[Row]
 ) -> None:
-    """Planted fault: a causal mask over the whole row."""
-    batch = collate(rows)
-    leaking = replace(batch, mask=document_mask(torch.ones_like(batch.input_ids)))
+    """Planted fault: each row taken as one document."""
+    leaking = collate([replace(row, lengths=[sum(row.lengths)]) for row in rows])
     loss, grads = ours(make_base(), leaking)
     their_loss, their_grads = theirs(make_base(), rows)
     assert loss != pytest.approx(their_loss, rel=1e-6)

@@ -132,7 +132,7 @@ def _next_draw(make_trainee: MakeTrainee) -> torch.Tensor:
 
 
 def test_only_the_adapter_is_trainable(make_trainee: MakeTrainee) -> None:
-    trainee = make_trainee(targets="all-linear", virtual_tokens=None)
+    trainee = make_trainee(targets="all-linear")
     trainable = {n for n, p in trainee.peft.named_parameters() if p.requires_grad}
     assert trainable == set(trainee.parameters)
     assert all("lora_" in name for name in trainable)
@@ -154,7 +154,7 @@ def test_adapters_are_fp32_over_a_bf16_base(make_trainee: MakeTrainee) -> None:
 def test_every_trainable_tensor_has_a_gradient_after_the_first_backward(
     precision: str, make_trainee: MakeTrainee, make_row: Callable[[int, list[int]], Row]
 ) -> None:
-    trainee = make_trainee(precision=precision, targets="all-linear", virtual_tokens=None)
+    trainee = make_trainee(precision=precision, targets="all-linear")
     batch = collate([make_row(1, [5, 4])])
     with trainee.autocast():
         token_losses(trainee.hidden(batch), batch.labels, trainee.head).loss.backward()

@@ -56,7 +56,7 @@ def test_the_proof_passes_and_leaves_the_model_as_it_was(
 ) -> None:
     folder = write(trained, tmp_path / "a")
     assert list(load_file(folder / WEIGHTS)) == ["prompt_embeddings"]
-    prove_adapter(trained, folder, row, updates=3)
+    prove_adapter(trained, folder, row, updates=3, start={})
     trainable = {n: p for n, p in trained.peft.named_parameters() if p.requires_grad}
     assert trainable.keys() == trained.parameters.keys()
     assert all(p is trained.parameters[name] for name, p in trainable.items())
@@ -93,13 +93,13 @@ def test_virtual_tokens_that_did_not_move_are_named(
         trained.parameters[name][1] = trained.initial[name][1]
     folder = write(trained, tmp_path / "a")
     with pytest.raises(InputError) as caught:
-        prove_adapter(trained, folder, row, updates=3)
+        prove_adapter(trained, folder, row, updates=3, start={})
     (finding,) = caught.value.findings
     assert (finding.rule, finding.message) == (
         "untrained-prompt",
         "1 parts of the virtual tokens did not move: token 1",
     )
-    prove_adapter(trained, folder, row, updates=0)  # nothing was to move
+    prove_adapter(trained, folder, row, updates=0, start={})  # nothing was to move
 
 
 def test_another_value_or_number_of_tokens_in_the_file(
@@ -109,7 +109,7 @@ def test_another_value_or_number_of_tokens_in_the_file(
     tensors = load_file(folder / WEIGHTS)
     save_file({name: tensor + 0.5 for name, tensor in tensors.items()}, folder / WEIGHTS)
     with pytest.raises(AssertionError, match="logits are off by up to"):
-        prove_adapter(trained, folder, row, updates=3)
+        prove_adapter(trained, folder, row, updates=3, start={})
     config = json.loads((folder / CONFIG).read_text())
     assert (config["num_virtual_tokens"], config["base_model_name_or_path"]) == (3, "b")
 
