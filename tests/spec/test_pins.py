@@ -88,6 +88,8 @@ def test_the_shipped_spec_is_pinned(project):
         ({**WSD, "schedule.decay_start": 5}, ("schedule.decay_start", "contradiction")),
         ({"optim.name": "paged_adamw_8bit"}, ("optim.name", "cuda-only")),
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
+        ({"activations.offload": True}, ("activations.offload", "contradiction")),
+        ({"activations.offload": True}, ("activations.offload", "cuda-only")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
         ({"tokenizer.added_tokens": ["<|a|>", " "]}, ("tokenizer.added_tokens[1]", "added-tokens")),

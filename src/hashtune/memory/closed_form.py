@@ -18,6 +18,7 @@ from typing import Literal
 from hashtune.memory.optimizer_state import optimizer_bytes
 from hashtune.memory.shapes import Shape, lora_matrices, lora_parameters, magnitude_vectors
 from hashtune.spec.schema import OptimizerName, Variant
+from hashtune.spec.training import EVERY_NTH_BLOCK
 
 FP32 = 4
 BYTES = {"fp32": FP32, "bf16": 2}
@@ -38,7 +39,8 @@ class Workload:
     `longest_row` and `trained` are the worst row's tokens and targets; a micro-batch is `micro`
     rows padded to the longest. `masked` says that attention gets a mask (packed documents or
     padding), `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss,
-    `added_tokens` how many rows of embedding and head are trained.
+    `added_tokens` how many rows of embedding and head are trained. `offload`: inputs of
+    checkpointed blocks wait in host memory.
     """
 
     shape: Shape
@@ -58,6 +60,8 @@ class Workload:
     device: Literal["cpu", "cuda"]
     overhead_bytes: int
     added_tokens: int = 0
+    checkpointing: Literal["none", "selective", "full"] = "none"
+    offload: bool = False
 
     @property
     def tokens(self) -> int:
@@ -73,6 +77,13 @@ class Workload:
     def residual(self) -> int:
         """Bytes of an element between the blocks: fp32 when quantised, since embeddings are."""
         return self.element if self.quantization == "none" else FP32
+
+    @property
+    def recomputed_blocks(self) -> int:
+        """Blocks that the backward computes again."""
+        if self.checkpointing == "none":
+            return 0
+        return -(-self.shape.layers // EVERY_NTH_BLOCK[self.checkpointing])
 
     @property
     def adapter_parameters(self) -> int:
@@ -132,10 +143,15 @@ def loss_bytes(work: Workload) -> int:
     more than one chunk each is recomputed in the backward, so one of the five is not kept. Added:
     the last hidden states and the trained ones among them.
     """
+    states = work.tokens + work.micro * work.trained
+    return logits_bytes(work) + states * work.shape.hidden * work.residual
+
+
+def logits_bytes(work: Workload) -> int:
+    """One chunk of logits and what is computed from it."""
     trained = work.micro * work.trained
     copies = 5 if trained <= work.loss_chunk else 4
-    logits = min(work.loss_chunk, trained) * work.shape.vocab
-    return logits * copies * FP32 + (work.tokens + trained) * work.shape.hidden * work.residual
+    return min(work.loss_chunk, trained) * work.shape.vocab * copies * FP32
 
 
 def static_bytes(work: Workload) -> Buckets:
@@ -157,12 +173,17 @@ def full_logits_bytes(*, tokens: int, vocab: int) -> Buckets:
     return {"fp32": tokens * vocab * FP32, "bf16": tokens * vocab * 2}
 
 
-def flops_per_token(shape: Shape, *, adapter: int, context: float) -> float:
-    """FLOPs to train on one token with LoRA and no recomputation.
+def flops_per_token(
+    shape: Shape, *, adapter: int, context: float, recomputed_blocks: int = 0
+) -> float:
+    """FLOPs to train on one token with LoRA, those of blocks that are computed again included.
 
     4N through the frozen base (2N forward, 2N to carry gradients back: no weight gradients), 6 per
     adapter parameter (Kaplan et al. 2020, arXiv 2001.08361, for the 2N), and 12*L*d*T for
     attention scores over a mean context of T tokens (Chowdhery et al. 2022, PaLM, appendix B).
+    A block computed again costs its forward, a third of 6 and of 12.
     """
     attention = 12 * shape.layers * shape.heads * shape.head_dim * context
-    return 4 * shape.parameters + 6 * adapter + attention
+    forward = 2 * shape.linear_weights + 2 * adapter + attention / 3
+    again = forward * recomputed_blocks / shape.layers
+    return 4 * shape.parameters + 6 * adapter + attention + again

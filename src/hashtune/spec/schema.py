@@ -258,6 +258,14 @@ class Batch(Section):
     world_size: Literal[1]
 
 
+class Activations(Section):
+    """What a step computes again instead of keeping it for the backward: no block, every second
+    one, or all. `offload` keeps the inputs of those blocks in host memory; CUDA only."""
+
+    checkpointing: Literal["none", "selective", "full"]
+    offload: bool
+
+
 class Determinism(Section):
     """Strict: deterministic algorithms or an error. `threads` changes CPU summation order."""
 
@@ -347,6 +355,7 @@ class Spec(Section):
     schedule: Schedule
     duration: Duration
     batch: Batch
+    activations: Activations
     precision: Literal["fp32", "bf16"]
     seed: Whole
     data_seed: Whole

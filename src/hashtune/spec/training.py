@@ -1,22 +1,37 @@
-"""Rules that join fields of optim, schedule and checkpoint, and the choices that need CUDA."""
+"""Rules that join fields of optim, schedule, activations, and the choices that need CUDA."""
 
 from collections.abc import Iterator
 
 from hashtune.errors import Finding
-from hashtune.spec.schema import Optim, Schedule, Spec
+from hashtune.spec.schema import Activations, Optim, Schedule, Spec
 
 FILE = "params.yaml"
 # bitsandbytes 0.50 has no pages on a CPU: it warns and keeps the state where it is
 CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
+# activations.checkpointing: every n-th block is computed again, the first one included
+EVERY_NTH_BLOCK = {"selective": 2, "full": 1}
 
 
 def training_findings(spec: Spec) -> list[Finding]:
     """All findings about how training is set, before anything is computed."""
     found = [*_warmup(spec.schedule), *_decay(spec.schedule)]
     found += dora_over_int8(spec)
+    if spec.activations.offload and spec.activations.checkpointing == "none":
+        message = "offloads the inputs of checkpointed blocks, and no block is checkpointed"
+        field, fix = "activations.offload", "activations=full, or activations.offload=false"
+        found.append(Finding("contradiction", message, file=FILE, field=field, fix=fix))
     if spec.hardware.device == "cpu":
-        found += cuda_only(spec.optim)
+        found += cuda_only(spec.optim) + offload_on_cpu(spec.activations)
     return found
+
+
+def offload_on_cpu(activations: Activations) -> list[Finding]:
+    """The finding for offloading where activations are in host memory anyway."""
+    if not activations.offload:
+        return []
+    message = "moves activations from a GPU to its host, and this is a CPU"
+    fix = "activations.offload=false"
+    return [Finding("cuda-only", message, file=FILE, field="activations.offload", fix=fix)]
 
 
 def dora_over_int8(spec: Spec) -> list[Finding]:

@@ -17,6 +17,7 @@ from hashtune.store.added_tokens import rows_needed, token_ids
 from hashtune.store.loader import home, load_base, load_tokenizer
 from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
+from hashtune.training.activations import set_checkpointing
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
 from hashtune.training.loop import Loop
@@ -48,7 +49,7 @@ def run() -> None:
     stop.install()
     spec = frame.read_spec(
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
-        *("determinism", "checkpoint", "tokenizer"),
+        *("activations", "determinism", "checkpoint", "tokenizer"),
     )
     identity = runs.train_identity(_identity_parts(spec))
     folder = home() / "runs" / identity
@@ -71,6 +72,7 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
         "optim": spec.optim.model_dump(),
         "schedule": spec.schedule.model_dump(),
         "micro": spec.batch.micro,
+        "activations": spec.activations.model_dump(),
         "precision": spec.precision,
         "added_tokens": spec.tokenizer.added_tokens,
         "seed": spec.seed,
@@ -104,6 +106,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
     trainee = build_trainee(
         base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
     )
+    recomputed = {"recomputed_blocks": set_checkpointing(trainee, spec.activations)}
     probe = _probe(trainee, plan)
     settings = Settings(
         optim=spec.optim,
@@ -126,7 +129,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
             prove_adapter, trainee, row=plan.rows[plan.steps[0][0]], updates=loop.progress.updates
         ),
     )
-    _report(loop, manifest, probe)
+    _report(loop, manifest, probe | recomputed)
 
 
 def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
