@@ -32,7 +32,7 @@ from hashtune.spec.schema import Activations, Method, Quantization
 from hashtune.training import loss as training_loss
 from hashtune.training.activations import set_checkpointing
 from hashtune.training.batches import collate
-from hashtune.training.model import Trainee, build_trainee, quantization_config
+from hashtune.training.model import DTYPES, Trainee, build_trainee, quantization_config
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 torch.set_num_threads(1)
@@ -124,7 +124,7 @@ def make_rows(work: Workload) -> list[Row]:
 def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Trainee:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    dtype = torch.float32 if work.precision == "fp32" else torch.bfloat16
+    dtype = DTYPES[work.precision]
     torch.manual_seed(0)
     base = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(model_type, **config), dtype=dtype, attn_implementation="sdpa"

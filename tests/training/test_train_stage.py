@@ -195,6 +195,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"batch": {"micro": 1}},
         {"activations": {"checkpointing": "full"}},
         {"precision": "bf16"},
+        {"precision": "fp16"},
         {"seed": 8},
         {"determinism": {"threads": 2}},
         {"checkpoint": {"select": "best"}},

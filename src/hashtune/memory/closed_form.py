@@ -9,7 +9,7 @@
 
 Allocated memory is the sum without overhead. It is an estimate from above: workspaces that are not
 alive at the same moment are added up. The settings are those of training/: adapter and its state in
-fp32, bf16 by autocast, the head on trained positions only.
+fp32, bf16 or fp16 by autocast, the head on trained positions only.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from hashtune.spec.schema import OptimizerName, Variant
 from hashtune.spec.training import EVERY_NTH_BLOCK
 
 FP32 = 4
-BYTES = {"fp32": FP32, "bf16": 2}
+BYTES = {"fp32": FP32, "bf16": 2, "fp16": 2}
 # NF4: 4 bits, an fp32 absmax per 64 weights; double quantisation stores the absmax in 8 bits with
 # an fp32 constant per 256 of them: 4 + 8/64 + 32/(64*256) = 4.127 bits (Dettmers et al. 2023,
 # QLoRA, arXiv 2305.14314, section 3).
@@ -46,7 +46,7 @@ class Workload:
     shape: Shape
     quantization: Literal["none", "int8", "nf4"]
     double_quant: bool
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "bf16", "fp16"]
     optimizer: OptimizerName
     variant: Variant
     r: int

@@ -356,7 +356,7 @@ class Spec(Section):
     duration: Duration
     batch: Batch
     activations: Activations
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "bf16", "fp16"]
     seed: Whole
     data_seed: Whole
     determinism: Determinism

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.amp import GradScaler
 
 from hashtune.errors import Stopped
 from hashtune.training import checkpoint as checkpoints
@@ -22,6 +23,7 @@ from hashtune.training.noise import step_noise
 from hashtune.training.optimizers import build_optimizer, optimizer_tensors, restore_optimizer
 from hashtune.training.plan import Meter, Plan, Settings
 from hashtune.training.randomness import restore_rng
+from hashtune.training.scaling import build_scaler, scaler_state
 from hashtune.training.schedules import lr_at
 from hashtune.training.signals import StopRequest
 from hashtune.training.step import StepResult, evaluate_loss, train_step
@@ -39,11 +41,13 @@ class Loop:
     say: Callable[[str], None]
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
+    scaler: GradScaler | None = None
 
     def run(self) -> Progress:
         """Train to the end of the plan, or raise Stopped with a checkpoint on disk."""
         optimizer = build_optimizer(self.trainee.parameters, self.settings.optim)
         self._resume(optimizer)
+        self.scaler = build_scaler(self.trainee, self.progress.scaler)
         self.meter.first_step = self.progress.step + 1
         curves = Curves(self.curves_folder, self.progress.points)
         total = len(self.plan.steps)
@@ -94,6 +98,7 @@ class Loop:
                 self.settings.optim, seed=self.settings.seed, step=self.progress.step + 1
             ),
             first=self.progress.updates == 0,
+            scaler=self.scaler,
         )
         self.meter.seconds += time.monotonic() - started
         self.meter.tokens += result.tokens
@@ -101,6 +106,7 @@ class Loop:
         self.meter.steps += 1
         self.progress.step += 1
         self.progress.updates += result.applied
+        self.progress.scaler = scaler_state(self.scaler)
         if not result.applied:
             self.progress.skipped.append(self.progress.step)
             ids = [example for row in rows for example in row.example_ids]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.amp import GradScaler
 
 from hashtune.records import IGNORE_INDEX, Row
 from hashtune.training.batches import collate
@@ -12,6 +13,7 @@ from hashtune.training.gradients import check_gradients
 from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
 from hashtune.training.noise import Noise, on_embeddings
+from hashtune.training.scaling import scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,15 @@ def train_step(
     grad_clip: float,
     noise: Noise | None = None,
     first: bool = False,
+    scaler: GradScaler | None = None,
 ) -> StepResult:
     """Forward, backward and update on one step's rows.
 
     The loss is the sum over all micro-batches divided by the trained tokens of the whole step, so
     the split into micro-batches changes nothing but the order of sums. A non-finite loss or
     gradient norm, or no trained token at all, leaves parameters and optimizer untouched. `first`:
-    no update was made yet, and each tensor must have a gradient (check_gradients).
+    no update was made yet, and each tensor must have a gradient (check_gradients). `scaler`: of
+    fp16, the gradients are unscaled before they are measured and clipped; an overflow lowers it.
     """
     trained = targets(rows)
     total = max(1, trained)
@@ -65,11 +69,13 @@ def train_step(
             sums = token_losses(
                 trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
             )
-        (sums.loss / total).backward()
+        scaled(sums.loss / total, scaler).backward()
         loss += float(sums.loss.detach()) / total
         entropy += sums.entropy / total
         correct += sums.correct
         tokens += batch.tokens
+    if scaler is not None:
+        scaler.unscale_(optimizer)
     norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), grad_clip))
     applied = trained > 0 and math.isfinite(norm) and math.isfinite(loss)
     if applied:
@@ -78,6 +84,8 @@ def train_step(
         for group_settings in optimizer.param_groups:
             group_settings["lr"] = lr
         optimizer.step()
+    if scaler is not None:
+        scaler.update()
     optimizer.zero_grad(set_to_none=True)
     return StepResult(loss, entropy, correct / total, norm, trained, tokens, applied)
 
