@@ -130,6 +130,15 @@ def test_flops() -> None:
     assert with_all == 4 * 8_030_261_248 + 6 * 41_943_040 + 12 * 32 * 4096 * 1000
 
 
+def test_flops_of_blocks_that_are_computed_again() -> None:
+    """Their forward once more: 2 per weight, 2 per adapter parameter, a third of attention."""
+    settings = {"adapter": 41_943_040, "context": 1000.0}
+    forward = 2 * LINEAR + 2 * 41_943_040 + 4 * 32 * 4096 * 1000
+    once = flops_per_token(SHAPE, **settings)
+    assert flops_per_token(SHAPE, **settings, recomputed_blocks=32) == once + forward
+    assert flops_per_token(SHAPE, **settings, recomputed_blocks=16) == once + forward / 2
+
+
 def test_nine_buckets_whole_bytes() -> None:
     buckets = estimate(WORK)
     assert list(buckets) == [

@@ -60,12 +60,32 @@ def test_changes_and_their_savings() -> None:
         "batch.attention=documents",
         "method.r=8",
         "method.dropout=0.0",
+        "activations=selective",
+        "activations=full",
     }
     savings = [change.saves for change in decision.changes]
     assert savings == sorted(savings, reverse=True)
     assert min(savings) > 0
     assert decision.changes[0].enough
     assert decision.together < decision.needed - savings[0]
+
+
+def test_checkpointing_is_offered_and_then_offloading() -> None:
+    def offered(work: Workload) -> set[str]:
+        changes = decide(work, available=NEEDED).changes
+        return {change.setting for change in changes if change.setting.startswith("activations")}
+
+    assert offered(WORK) == {"activations=selective", "activations=full"}
+    half = replace(WORK, checkpointing="selective")
+    assert offered(half) == {"activations=full", "activations.offload=true"}
+    assert offered(replace(half, device="cpu")) == {"activations=full"}
+    assert offered(replace(WORK, checkpointing="full", offload=True)) == set()
+
+
+def test_together_is_with_full_checkpointing() -> None:
+    one = replace(WORK, micro=1, r=1, longest_row=512, quantization="nf4")
+    alike = replace(one, dropout=False, longest_row=256, trained=200, checkpointing="full")
+    assert decide(one, available=NEEDED).together == sum(estimate(alike).values())
 
 
 def test_a_saving_counts_every_bucket() -> None:
@@ -77,8 +97,8 @@ def test_a_saving_counts_every_bucket() -> None:
 def test_what_cannot_be_made_smaller_is_not_offered() -> None:
     small = replace(
         WORK,
-        **{"quantization": "nf4", "micro": 1, "r": 1, "dropout": False},
-        **{"longest_row": 1, "trained": 1, "masked": False},
+        **{"quantization": "nf4", "micro": 1, "r": 1, "dropout": False, "checkpointing": "full"},
+        **{"longest_row": 1, "trained": 1, "masked": False, "offload": True},
     )
     assert decide(small, available=10**12).changes == []
 

@@ -88,7 +88,8 @@ def test_a_value_that_was_given_is_named_as_given(project, overrides, said):
             ["seed=7", "method=nosuch"],
             "override method=nosuch",
             "In 'config': Could not find 'method/nosuch'\n"
-            "    Available options in 'method':\n    dora\n    lora\n    prefix\n    prompt\n    qlora\n    rslora",
+            "    Available options in 'method':\n    dora\n    lora\n    prefix\n"
+            "    prompt\n    qlora\n    rslora",
         ),
         (
             ["optim.lrr=1"],
@@ -99,7 +100,8 @@ def test_a_value_that_was_given_is_named_as_given(project, overrides, said):
             ["optim.lrr=1", "method=nosuch"],
             "overrides optim.lrr=1 method=nosuch",
             "In 'config': Could not find 'method/nosuch'\n"
-            "    Available options in 'method':\n    dora\n    lora\n    prefix\n    prompt\n    qlora\n    rslora",
+            "    Available options in 'method':\n    dora\n    lora\n    prefix\n"
+            "    prompt\n    qlora\n    rslora",
         ),
     ],
 )

@@ -94,6 +94,10 @@ def test_the_shipped_spec_is_pinned(project):
         ({**SOFT, "method.dropout": 0.0}, ("method.dropout", "contradiction")),
         ({**SOFT, "data.packing": True}, ("data.packing", "contradiction")),
         (
+            {**SOFT, "activations.checkpointing": "full"},
+            ("activations.checkpointing", "contradiction"),
+        ),
+        (
             {**SOFT, "batch.attention": "documents"},
             ("batch.attention", "contradiction"),
         ),
@@ -114,6 +118,8 @@ def test_the_shipped_spec_is_pinned(project):
         ({"batch.layout": "padding_free"}, ("batch.layout", "contradiction")),
         ({"optim.name": "paged_adamw_8bit"}, ("optim.name", "cuda-only")),
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
+        ({"activations.offload": True}, ("activations.offload", "contradiction")),
+        ({"activations.offload": True}, ("activations.offload", "cuda-only")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
         ({"tokenizer.added_tokens": ["<|a|>", " "]}, ("tokenizer.added_tokens[1]", "added-tokens")),

@@ -190,7 +190,7 @@ def test_other_added_tokens_are_another_training(project: Path, root: Path) -> N
     tokenize.run()
     pack.run()
     sections = ("method", "quantization", "optim", "schedule", "batch", "precision", "seed")
-    sections += ("determinism", "checkpoint", "tokenizer")
+    sections += ("activations", "determinism", "checkpoint", "tokenizer")
     one = train._identity_parts(read_spec(*sections))
     write_params(root, added_tokens=ADDED[:2])
     assert train._identity_parts(read_spec(*sections)) != one

@@ -15,7 +15,7 @@ from hashtune.records import IGNORE_INDEX, Row
 from hashtune.spec.schema import Batch, Checkpoint, Method, Optim, Schedule
 from hashtune.store.synthetic import build_synthetic
 from hashtune.training.loop import Loop
-from hashtune.training.model import Trainee, build_trainee
+from hashtune.training.model import DTYPES, Trainee, build_trainee
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.samples import Sampler
 from hashtune.training.signals import StopRequest
@@ -77,7 +77,7 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
             targets=targets,
             virtual_tokens=None,
         )
-        base = make_base(torch.bfloat16 if precision == "bf16" else torch.float32)
+        base = make_base(DTYPES[precision])
         return build_trainee(base, method, precision=precision, seed=seed)
 
     return make

@@ -23,7 +23,7 @@ from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
 
 ROOT = Path(__file__).parents[2]
-GROUPS = ("optim", "schedule", "method", "quantization")
+GROUPS = ("optim", "schedule", "method", "quantization", "activations")
 CUDA_ONLY = {"optim=paged_adamw_8bit", "optim=paged_adamw_32bit"}
 ALONGSIDE = {  # what a choice needs beside it
     "quantization=int8": ["method.type=qlora"],
@@ -86,7 +86,7 @@ def composed(choice: str) -> tuple[Spec, str]:
 
 def test_no_file_is_left_out() -> None:
     files = [path for group in GROUPS for path in (ROOT / "conf" / group).iterdir()]
-    assert len(CHOICES) == len(files) >= 18
+    assert len(CHOICES) == len(files) >= 21
     assert set(CHOICES) >= CUDA_ONLY | ALONGSIDE.keys()
     assert {path.suffix for path in files} == {".yaml"}
 
@@ -96,7 +96,9 @@ def test_composes_loads_and_trains_three_steps(choice: str, checkout: Path, plan
     spec, text = composed(choice)
     group, _, name = choice.partition("=")
     section = getattr(spec, group)
-    assert name in [getattr(section, key, None) for key in ("name", "type", "variant")]
+    assert name in [
+        getattr(section, key, None) for key in ("name", "type", "variant", "checkpointing")
+    ]
     Path("params.yaml").write_text(text, encoding="utf-8")
     if choice in SINGLE:
         with pytest.raises(InputError, match="4 rows hold several documents, row 0 first"):

@@ -66,6 +66,7 @@ SECTIONS: dict[str, Any] = {
         "attention": "mask",
         "layout": "rows",
     },
+    "activations": {"checkpointing": "none", "offload": False},
     "precision": "fp32",
     "seed": 7,
     "tokenizer": {
@@ -233,7 +234,9 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"batch": {"micro": 1}},
         {"batch": {"attention": "documents"}},
         {"batch": {"layout": "length_grouped"}},
+        {"activations": {"checkpointing": "full"}},
         {"precision": "bf16"},
+        {"precision": "fp16"},
         {"seed": 8},
         {"determinism": {"threads": 2}},
         {"checkpoint": {"select": "best"}},
@@ -393,6 +396,18 @@ def test_an_optimizer_that_needs_cuda_is_refused_and_leaves_nothing(checkout: Pa
     with pytest.raises(InputError, match="cuda-only"):
         train.run()
     assert not train.OUT.exists()
+
+
+def test_checkpointing_gives_the_same_adapter_and_says_so(checkout: Path) -> None:
+    train.run()
+    first = outputs()
+    report = json.loads(first.pop("reports/train.json"))
+    assert report["recomputed_blocks"] == 0
+    write_params({"activations": {"checkpointing": "full"}})
+    train.run()
+    second = outputs()
+    assert json.loads(second.pop("reports/train.json")) == report | {"recomputed_blocks": 2}
+    assert second == first
 
 
 def test_the_plan_is_read_as_it_was_written(checkout: Path, plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Activations of a LoRA step without checkpointing: what autograd keeps from forward to backward.
+"""Activations of a LoRA step: what autograd keeps from forward to backward.
 
 Read off the modelling code of transformers 5 (sdpa attention, RMSNorm, gated MLP) and PEFT's LoRA
 layer, tensor by tensor; on tiny models saved_tensors_hooks count the same bytes to within 1 %
@@ -16,6 +16,10 @@ LoRA adds its own inputs.
     each LoRA B: its input                   r                    gradient of B
     each DoRA: base's and LoRA's results     2 * out              gradient of the magnitude
     attention mask, if any                   longest row          sdpa's floats of a bool mask
+
+A checkpointed block keeps its input only, hidden elements per token (Chen et al. 2016, arXiv
+1604.06174, with segments of one block; 2*s*b*h bytes a layer in Korthikanti et al., section 5), in
+host memory when offloaded; one such block at a time is whole while its backward runs.
 """
 
 from hashtune.memory.closed_form import (
@@ -24,10 +28,12 @@ from hashtune.memory.closed_form import (
     Workload,
     added_token_bytes,
     dequantisation_bytes,
+    logits_bytes,
     loss_bytes,
     static_bytes,
 )
 from hashtune.memory.shapes import adapted_modules, lora_parameters
+from hashtune.spec.training import EVERY_NTH_BLOCK
 
 MASK_BYTES = {"cpu": 4, "cuda": 1}  # dropout keeps its mask as floats on a CPU, as bytes on CUDA
 # Forward and backward temporaries beside what is kept: measured at 7 to 11 bytes per token and
@@ -43,23 +49,75 @@ SHARED_INPUTS = (
 
 def saved_bytes(work: Workload) -> int:
     """Bytes kept between forward and backward for one micro-batch."""
+    layers, again = work.shape.layers, work.recomputed_blocks
+    kept = _blocks_bytes(work) * (layers - again) // layers + _checkpoint_bytes(work)
+    return kept + (_rotary_bytes(work) if again < layers else 0)
+
+
+def activation_bytes(work: Workload) -> int:
+    """What is kept, plus the workspace of one layer, a block that is computed again, and the bool
+    mask itself. That block is whole after the loss is gone: what the two share is counted once."""
+    widest = max(work.shape.intermediate, 2 * work.shape.hidden)
+    mask = work.tokens * work.keys if work.masked else 0
+    workspace = work.tokens * widest * WORKSPACE_BYTES + _dora_workspace(work)
+    if work.recomputed_blocks:
+        workspace = max(0, workspace + _recomputed_bytes(work) - logits_bytes(work))
+    return saved_bytes(work) + _not_dropped_bytes(work) + workspace + mask
+
+
+def _blocks_bytes(work: Workload) -> int:
+    """All blocks, none of them checkpointed. Below the first adapter nothing is kept, so the first
+    block's norm is left out, and the last norm behind the blocks stands in for it."""
     shape = work.shape
     blocks = work.tokens * (
         shape.layers * (_norm_bytes(work) + _attention_bytes(work) + _mlp_bytes(work))
         + _adapter_bytes(work)
     )
-    rotary = work.tokens * 2 * shape.head_dim * work.residual
-    matrices = lora_parameters(shape, work.r, work.targets)
-    casts = matrices * work.element if work.element < FP32 else 0
-    return blocks + rotary + casts + _dora_bytes(work) + _soft_bytes(work)
+    return blocks + _cast_bytes(work) + _dora_bytes(work) + _soft_bytes(work)
 
 
-def activation_bytes(work: Workload) -> int:
-    """What is kept, plus the workspace of one layer, plus the bool mask itself."""
-    widest = max(work.shape.intermediate, 2 * work.shape.hidden)
-    mask = work.tokens * work.keys if work.masked else 0
-    workspace = work.tokens * widest * WORKSPACE_BYTES + _dora_workspace(work)
-    return saved_bytes(work) + workspace + mask
+def _checkpoint_bytes(work: Workload) -> int:
+    """Inputs of the checkpointed blocks, the first one's included, and the last norm."""
+    if not work.recomputed_blocks:
+        return 0
+    inputs = 0 if work.offload else work.recomputed_blocks * _input_bytes(work)
+    return inputs + work.tokens * (work.shape.hidden + 1) * FP32
+
+
+def _recomputed_bytes(work: Workload) -> int:
+    """One checkpointed block in its backward, with its input when that was offloaded. When the last
+    block is a kept one, it has freed as much before."""
+    layers, nth = work.shape.layers, EVERY_NTH_BLOCK[work.checkpointing]
+    last = (layers - 1) % nth == 0
+    block = -(-_blocks_bytes(work) // layers) + _rotary_bytes(work) if last else 0
+    return block + (_input_bytes(work) if work.offload else 0)
+
+
+def _cast_bytes(work: Workload) -> int:
+    """Autocast's copies of all LoRA matrices."""
+    matrices = lora_parameters(work.shape, work.r, work.targets)
+    return matrices * work.element if work.element < FP32 else 0
+
+
+def _not_dropped_bytes(work: Workload) -> int:
+    """What checkpointed blocks keep beside their inputs: autocast's copies to the end of the
+    forward, and the inputs of int8 modules, which bitsandbytes 0.50 keeps as attributes of its
+    autograd nodes, where checkpointing does not see them."""
+    shape = work.shape
+    kept = _cast_bytes(work) * work.recomputed_blocks // shape.layers
+    if work.quantization == "int8":
+        inputs = 2 * shape.hidden * work.residual
+        inputs += (shape.heads * shape.head_dim + shape.intermediate) * work.element
+        kept += work.recomputed_blocks * work.tokens * inputs
+    return kept
+
+
+def _input_bytes(work: Workload) -> int:
+    return work.tokens * work.shape.hidden * work.residual
+
+
+def _rotary_bytes(work: Workload) -> int:
+    return work.tokens * 2 * work.shape.head_dim * work.residual
 
 
 def estimate(work: Workload) -> Buckets:

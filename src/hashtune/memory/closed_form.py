@@ -9,7 +9,7 @@
 
 Allocated memory is the sum without overhead. It is an estimate from above: workspaces that are not
 alive at the same moment are added up. The settings are those of training/: adapter and its state in
-fp32, bf16 by autocast, the head on trained positions only.
+fp32, bf16 or fp16 by autocast, the head on trained positions only.
 """
 
 from dataclasses import dataclass
@@ -24,10 +24,11 @@ from hashtune.memory.shapes import (
     prompt_matrix,
 )
 from hashtune.spec.schema import OptimizerName, Variant
+from hashtune.spec.training import EVERY_NTH_BLOCK
 from hashtune.training.utilisation import Work
 
 FP32 = 4
-BYTES = {"fp32": FP32, "bf16": 2}
+BYTES = {"fp32": FP32, "bf16": 2, "fp16": 2}
 # NF4: 4 bits, an fp32 absmax per 64 weights; double quantisation stores the absmax in 8 bits with
 # an fp32 constant per 256 of them: 4 + 8/64 + 32/(64*256) = 4.127 bits (Dettmers et al. 2023,
 # QLoRA, arXiv 2305.14314, section 3).
@@ -47,13 +48,14 @@ class Workload:
     attention gets a mask (packed documents or padding), `by_document` that it is called for each
     document, `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss,
     `added_tokens` how many rows of embedding and head are trained. Of a prompt or prefix (`soft`)
-    there are `virtual_tokens` before each row, and no targets.
+    there are `virtual_tokens` before each row, and no targets. `offload`: inputs of checkpointed
+    blocks wait in host memory.
     """
 
     shape: Shape
     quantization: Literal["none", "int8", "nf4"]
     double_quant: bool
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "bf16", "fp16"]
     optimizer: OptimizerName
     variant: Variant
     r: int
@@ -70,6 +72,8 @@ class Workload:
     by_document: bool = False
     soft: Literal["prompt", "prefix"] | None = None
     virtual_tokens: int = 0
+    checkpointing: Literal["none", "selective", "full"] = "none"
+    offload: bool = False
 
     @property
     def keys(self) -> int:
@@ -90,6 +94,13 @@ class Workload:
     def residual(self) -> int:
         """Bytes of an element between the blocks: fp32 when quantised, since embeddings are."""
         return self.element if self.quantization == "none" else FP32
+
+    @property
+    def recomputed_blocks(self) -> int:
+        """Blocks that the backward computes again."""
+        if self.checkpointing == "none":
+            return 0
+        return -(-self.shape.layers // EVERY_NTH_BLOCK[self.checkpointing])
 
     @property
     def adapter_parameters(self) -> int:
@@ -157,10 +168,15 @@ def loss_bytes(work: Workload) -> int:
     more than one chunk each is recomputed in the backward, so one of the five is not kept. Added:
     the last hidden states and the trained ones among them.
     """
+    states = work.tokens + work.micro * work.trained
+    return logits_bytes(work) + states * work.shape.hidden * work.residual
+
+
+def logits_bytes(work: Workload) -> int:
+    """One chunk of logits and what is computed from it."""
     trained = work.micro * work.trained
     copies = 5 if trained <= work.loss_chunk else 4
-    logits = min(work.loss_chunk, trained) * work.shape.vocab
-    return logits * copies * FP32 + (work.tokens + trained) * work.shape.hidden * work.residual
+    return min(work.loss_chunk, trained) * work.shape.vocab * copies * FP32
 
 
 def static_bytes(work: Workload) -> Buckets:
@@ -186,11 +202,19 @@ def full_logits_bytes(*, tokens: int, vocab: int) -> Buckets:
     return {"fp32": tokens * vocab * FP32, "bf16": tokens * vocab * 2}
 
 
-def flops_per_token(shape: Shape, *, adapter: int, context: float) -> float:
-    """FLOPs to train on one token with LoRA and no recomputation, as training reckons its MFU.
+def flops_per_token(
+    shape: Shape, *, adapter: int, context: float, recomputed_blocks: int = 0
+) -> float:
+    """FLOPs to train on one token with LoRA, those of blocks that are computed again included, as
+    training reckons its HFU.
 
     `context` is the mean length of the document that a token lies in.
     """
     width = shape.heads * shape.head_dim
-    work = Work(shape.parameters, adapter, layers=shape.layers, width=width)
-    return work.model_flops(context=context)
+    again = (shape.linear_weights + adapter) * recomputed_blocks // shape.layers
+    work = Work(
+        *(shape.parameters, adapter, shape.layers, width),
+        again=again,
+        layers_again=recomputed_blocks,
+    )
+    return work.hardware_flops(context=context)

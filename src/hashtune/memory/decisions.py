@@ -95,6 +95,12 @@ def _edits(work: Workload) -> dict[str, Edit]:
         edits[f"method.virtual_tokens={fewer}"] = lambda w: replace(w, virtual_tokens=fewer)
     if work.variant == "dora":
         edits["method.variant=lora"] = lambda w: replace(w, variant="lora")
+    if work.checkpointing == "none":
+        edits["activations=selective"] = lambda w: replace(w, checkpointing="selective")
+    if work.checkpointing != "full":  # after selective: together, full holds
+        edits["activations=full"] = lambda w: replace(w, checkpointing="full")
+    if work.device == "cuda" and work.checkpointing != "none" and not work.offload:
+        edits["activations.offload=true"] = lambda w: replace(w, offload=True)
     if work.dropout:
         edits["method.dropout=0.0"] = lambda w: replace(w, dropout=False)
     return edits
@@ -125,7 +131,12 @@ def duration(
     `context` is the mean number of tokens a token attends over, see `flops_per_token`. Loading,
     evaluation and padding come on top.
     """
-    each = flops_per_token(work.shape, adapter=work.adapter_parameters, context=context)
+    each = flops_per_token(
+        work.shape,
+        adapter=work.adapter_parameters,
+        context=context,
+        recomputed_blocks=work.recomputed_blocks,
+    )
     speed = peak_tflops * 1e12 * expected_utilisation / each
     hours = tokens / speed / SECONDS_PER_HOUR
     return Duration(tokens, tokens * each, speed, hours, hours * price_per_hour)

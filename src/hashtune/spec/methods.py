@@ -49,6 +49,9 @@ def _one_document(spec: Spec) -> Iterator[Finding]:
     if spec.batch.attention == "documents":
         message = f"attention by document knows nothing of the virtual tokens of {kind}"
         yield _finding("batch.attention", message, "batch.attention=mask")
+    if spec.activations.checkpointing != "none":
+        message = f"blocks are not computed again with {kind}: a prefix would be in the cache twice"
+        yield _finding("activations.checkpointing", message, "activations=none, or method=lora")
     if spec.tokenizer.added_tokens:
         message = f"{kind} trains virtual tokens only, not the rows of added ones"
         yield _finding("tokenizer.added_tokens", message, "method=lora, or no added tokens")

@@ -273,6 +273,14 @@ class Batch(Section):
     layout: Layout
 
 
+class Activations(Section):
+    """What a step computes again instead of keeping it for the backward: no block, every second
+    one, or all. `offload` keeps the inputs of those blocks in host memory; CUDA only."""
+
+    checkpointing: Literal["none", "selective", "full"]
+    offload: bool
+
+
 class Determinism(Section):
     """Strict: deterministic algorithms or an error. `threads` changes CPU summation order."""
 
@@ -364,7 +372,8 @@ class Spec(Section):
     schedule: Schedule
     duration: Duration
     batch: Batch
-    precision: Literal["fp32", "bf16"]
+    activations: Activations
+    precision: Literal["fp32", "bf16", "fp16"]
     seed: Whole
     data_seed: Whole
     determinism: Determinism

@@ -31,7 +31,8 @@ def run() -> None:
         InputError: the step does not fit; the base has no formula; a target matches no module.
     """
     spec = frame.read_spec(
-        *("method", "quantization", "optim", "batch", "precision", "hardware", "tokenizer")
+        *("method", "quantization", "optim", "batch", "activations", "precision", "hardware"),
+        "tokenizer",
     )
     rows = writers.read_parquet(PACK / "train.parquet")
     steps = writers.read_parquet(PACK / "steps.parquet")
@@ -56,6 +57,8 @@ def run() -> None:
         device=spec.hardware.device,
         overhead_bytes=round(spec.hardware.overhead_gb * GB),
         added_tokens=added,
+        checkpointing=spec.activations.checkpointing,
+        offload=spec.activations.offload,
     )
     decision = decide(work, available=round(spec.hardware.memory_gb * GB))
     refuse(decision, hardware=spec.hardware.name)

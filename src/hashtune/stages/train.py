@@ -20,6 +20,7 @@ from hashtune.store.added_tokens import rows_needed, token_ids
 from hashtune.store.loader import home, load_base, load_tokenizer
 from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
+from hashtune.training.activations import set_checkpointing
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
 from hashtune.training.documents import attend_as
@@ -60,7 +61,7 @@ def run() -> None:
     stop.install()
     spec = frame.read_spec(
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
-        *("determinism", "checkpoint", "tokenizer", "base_model", "hardware"),
+        *("determinism", "checkpoint", "tokenizer", "base_model", "activations", "hardware"),
     )
     identity = runs.train_identity(_identity_parts(spec))
     folder = home() / "runs" / identity
@@ -86,6 +87,7 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
         "micro": spec.batch.micro,
         "attention": spec.batch.attention,
         "layout": spec.batch.layout,
+        "activations": spec.activations.model_dump(),
         "precision": spec.precision,
         "added_tokens": spec.tokenizer.added_tokens,
         "seed": spec.seed,
@@ -130,7 +132,9 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
     )
     continue_from(trainee.peft, start)
-    facts = {"init_adapter": _init_sha256(spec)} | _probe(trainee, plan, spec.batch.layout)
+    facts: dict[str, object] = {"init_adapter": _init_sha256(spec)}
+    facts |= {"recomputed_blocks": set_checkpointing(trainee, spec.activations)}
+    facts |= _probe(trainee, plan, spec.batch.layout)
     settings = Settings(
         optim=spec.optim,
         schedule=spec.schedule,

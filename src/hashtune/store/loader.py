@@ -35,7 +35,7 @@ __all__ = [
     "resolve",
 ]
 
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def resolve(source: Source, *, name: str, say: Say = print) -> Manifest:
@@ -132,7 +132,7 @@ def load_base(
 
     Args:
         manifest: which base.
-        dtype: "fp32" or "bf16", the type of the weights that stay unquantised.
+        dtype: "fp32", "bf16" or "fp16", the type of the weights that stay unquantised.
         quantization_config: what transformers takes (BitsAndBytesConfig), or None.
         rows: the embedding gets at least so many (added_tokens.rows_needed).
 

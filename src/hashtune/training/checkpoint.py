@@ -29,7 +29,8 @@ FILES = ("state.json", "tensors.safetensors")
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run is. `step`: steps consumed (data position); `updates`: those applied."""
+    """Where a run is. `step`: steps consumed (data position); `updates`: those applied;
+    `scaler`: the loss scale of fp16 and what decides its next change."""
 
     step: int = 0
     updates: int = 0
@@ -38,6 +39,7 @@ class Progress:
     samples: list[dict[str, Any]] = field(default_factory=list)
     best_step: int | None = None
     best_loss: float | None = None
+    scaler: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

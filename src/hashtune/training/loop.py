@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.amp import GradScaler
 
 from hashtune.errors import Stopped
 from hashtune.training import checkpoint as checkpoints
@@ -25,6 +26,7 @@ from hashtune.training.plan import Plan, Settings
 from hashtune.training.randomness import restore_rng
 from hashtune.training.rates import Meter, gauge_of
 from hashtune.training.samples import Sampler
+from hashtune.training.scaling import build_scaler, scaler_state
 from hashtune.training.schedules import lr_at
 from hashtune.training.signals import StopRequest
 from hashtune.training.step import StepResult, evaluate_loss, train_step
@@ -46,11 +48,13 @@ class Loop:
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
     journal: Journal = field(init=False)
+    scaler: GradScaler | None = None
 
     def run(self) -> Progress:
         """Train to the end of the plan, or raise Stopped with a checkpoint on disk."""
         optimizer = build_optimizer(self.trainee.parameters, self.settings.optim)
         self._resume(optimizer)
+        self.scaler = build_scaler(self.trainee, self.progress.scaler)
         self.meter.first_step = self.progress.step + 1
         total = len(self.plan.steps)
         self.journal = self._open_journal()
@@ -113,11 +117,13 @@ class Loop:
                 self.settings.optim, seed=self.settings.seed, step=self.progress.step + 1
             ),
             first=self.progress.updates == 0,
+            scaler=self.scaler,
         )
         seconds = time.monotonic() - started
         self.meter.add(rows, trained_tokens=result.trained_tokens, seconds=seconds)
         self.progress.step += 1
         self.progress.updates += result.applied
+        self.progress.scaler = scaler_state(self.scaler)
         if not result.applied:
             named = self.journal.skip(rows)
             allowed = self.settings.checkpoint.max_skipped_steps

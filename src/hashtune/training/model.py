@@ -23,6 +23,9 @@ from hashtune.training.documents import attention_inputs
 from hashtune.training.soft_prompts import soft_config
 from hashtune.training.tokens import check_trainable, trainable_rows
 
+# of the base's weights and products; the trainable parameters are fp32 in each
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 def set_determinism(settings: Determinism) -> None:
     """Threads and deterministic algorithms for this process, before anything touches CUDA."""
@@ -53,7 +56,7 @@ def quantization_config(quantization: Quantization, precision: str) -> object | 
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=quantization.double_quant,
-        bnb_4bit_compute_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
+        bnb_4bit_compute_dtype=DTYPES[precision],
     )
     return nf4
 
@@ -62,9 +65,9 @@ def quantization_config(quantization: Quantization, precision: str) -> object | 
 class Trainee:
     """A PEFT model and how to run it.
 
-    parameters: trainable name -> parameter, fp32, in name order. autocast: bf16 compute when the
-    spec says so. targets: entry of method.targets -> how many modules it matches. initial: what a
-    prompt or prefix began as; empty for LoRA, whose B begins at zero.
+    parameters: trainable name -> parameter, fp32, in name order. autocast: bf16 or fp16 compute
+    when the spec says so. targets: entry of method.targets -> how many modules it matches.
+    initial: what a prompt or prefix began as; empty for LoRA, whose B begins at zero.
     """
 
     peft: Any
@@ -79,13 +82,13 @@ class Trainee:
         return next(iter(self.parameters.values())).device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """bf16 autocast, or nothing for fp32."""
+        """bf16 or fp16 autocast, or nothing for fp32."""
         if self.precision == "fp32":
             return contextlib.nullcontext()
-        bf16: AbstractContextManager[object] = torch.autocast(
-            self.device.type, dtype=torch.bfloat16
+        lower: AbstractContextManager[object] = torch.autocast(
+            self.device.type, dtype=DTYPES[self.precision]
         )
-        return bf16
+        return lower
 
     def hidden(self, batch: Batch) -> Tensor:
         """Last hidden states (B, T, H) of a micro-batch, without those of virtual tokens."""

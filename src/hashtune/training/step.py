@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.amp import GradScaler
 
 from hashtune.records import IGNORE_INDEX, Row
 from hashtune.spec.schema import Layout
@@ -13,6 +14,7 @@ from hashtune.training.layouts import batch_of, micro_batches
 from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
 from hashtune.training.noise import Noise, on_embeddings
+from hashtune.training.scaling import scaled
 from hashtune.training.soft_prompts import check_all_parts
 
 
@@ -45,6 +47,7 @@ def train_step(
     layout: Layout = "rows",
     noise: Noise | None = None,
     first: bool = False,
+    scaler: GradScaler | None = None,
 ) -> StepResult:
     """Forward, backward and update on one step's rows.
 
@@ -52,6 +55,8 @@ def train_step(
     the split into micro-batches and their layout change nothing but the order of sums. A non-finite
     loss or gradient norm, or no trained token at all, leaves parameters and optimizer untouched.
     `first`: no update was made yet, and each tensor must have a gradient (check_gradients).
+    `scaler`: of fp16, the gradients are unscaled before they are measured and clipped; an overflow
+    lowers it.
     """
     trained = targets(rows)
     total = max(1, trained)
@@ -63,11 +68,13 @@ def train_step(
             sums = token_losses(
                 trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
             )
-        (sums.loss / total).backward()
+        scaled(sums.loss / total, scaler).backward()
         loss += float(sums.loss.detach()) / total
         entropy += sums.entropy / total
         correct += sums.correct
         tokens += batch.tokens
+    if scaler is not None:
+        scaler.unscale_(optimizer)
     norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), grad_clip))
     applied = trained > 0 and math.isfinite(norm) and math.isfinite(loss)
     if applied:
@@ -79,6 +86,8 @@ def train_step(
         for group_settings in optimizer.param_groups:
             group_settings["lr"] = lr
         optimizer.step()
+    if scaler is not None:
+        scaler.update()
     optimizer.zero_grad(set_to_none=True)
     return StepResult(loss, entropy, correct / total, norm, trained, tokens, applied)
 
