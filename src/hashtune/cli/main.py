@@ -82,6 +82,10 @@ def _parser() -> argparse.ArgumentParser:
         "step", help="the rows of a training step, each document with source file and line"
     )
     step.add_argument("number", metavar="N", help="an optimizer step, from 1")
+    step.add_argument(
+        "--run", action="store_true", help="run it again in memory: loss, gradient norm, documents"
+    )
+    step.add_argument("--adapter", metavar="DIR", help="with --run: these weights, not its own")
     step.set_defaults(command=_step)
 
     chat = commands.add_parser("chat", help="base and adapter side by side")

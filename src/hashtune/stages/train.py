@@ -50,15 +50,19 @@ def run() -> None:
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
         *("determinism", "checkpoint", "tokenizer"),
     )
-    identity = runs.train_identity(_identity_parts(spec))
-    folder = home() / "runs" / identity
-    frame.say(f"  train identity {identity[:16]}")
+    folder = run_folder(spec)
+    frame.say(f"  train identity {folder.name[:16]}")
     with runs.exclusive(folder, stop) as lock:
         if lock.waited and runs.take_result(folder, OUTPUTS):
             frame.say("train: took the result of the trainer that was already at it")
             return
-        _train(spec, stop, folder, identity)
+        _train(spec, stop, folder)
         runs.finish(folder, OUTPUTS)
+
+
+def run_folder(spec: Spec) -> Path:
+    """Where this spec's run keeps its state; the name is the train identity."""
+    return home() / "runs" / runs.train_identity(_identity_parts(spec))
 
 
 def _identity_parts(spec: Spec) -> dict[str, Any]:
@@ -89,7 +93,11 @@ def read_plan() -> Plan:
     return Plan(rows, steps, [Row(**row) for row in writers.read_parquet(PACK / "eval.parquet")])
 
 
-def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
+def ready(spec: Spec) -> tuple[Trainee, Plan, Manifest]:
+    """What training starts from: base with a fresh adapter, random generators seeded, the plan.
+
+    Raises InputError for settings that do not fit the plan or the base.
+    """
     set_determinism(spec.determinism)
     plan = read_plan()
     check_plan(plan, spec.schedule, spec.checkpoint)
@@ -104,17 +112,27 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
     trainee = build_trainee(
         base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
     )
-    probe = _probe(trainee, plan)
-    settings = Settings(
+    return trainee, plan, manifest
+
+
+def settings_of(spec: Spec, folder: Path) -> Settings:
+    """The loop's settings for a run that keeps its state in `folder`, named by its identity."""
+    return Settings(
         optim=spec.optim,
         schedule=spec.schedule,
         batch=spec.batch,
         checkpoint=spec.checkpoint,
         seed=spec.seed,
         run=folder,
-        identity=identity,
+        identity=folder.name,
         spec=_identity_parts(spec),
     )
+
+
+def _train(spec: Spec, stop: StopRequest, folder: Path) -> None:
+    trainee, plan, manifest = ready(spec)
+    probe = _probe(trainee, plan)
+    settings = settings_of(spec, folder)
     loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say)
     loop.run()
     write_adapter(

@@ -187,6 +187,10 @@ class Loop:
         if folder is None:
             self.say("  starting at step 1")
             return
+        self._restore(folder, optimizer)
+        self.say(f"  resuming after step {self.progress.step} from {folder.name}")
+
+    def _restore(self, folder: Path, optimizer: torch.optim.Optimizer) -> None:
         loaded = self._load(folder)
         moments = {
             name.removeprefix("optimizer."): tensor
@@ -196,7 +200,6 @@ class Loop:
         restore_optimizer(optimizer, self.trainee.parameters, moments)
         restore_rng(loaded.rng, loaded.tensors)
         self.progress = loaded.progress
-        self.say(f"  resuming after step {self.progress.step} from {folder.name}")
 
     @property
     def adapter_step(self) -> int:
