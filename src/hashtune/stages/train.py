@@ -3,9 +3,11 @@
 Reads the packing plan and the base, trains with exact resume ($HASHTUNE_HOME/runs/<identity>/),
 writes build/train/adapter/ and build/train/curves/. Ends with the plan, or earlier when the eval
 loss no longer improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC
-finish the step, checkpoint and exit 75; `dvc repro` continues to the same bits.
+finish the step, checkpoint and exit 75; `dvc repro` continues to the same bits. HASHTUNE_TRACKERS
+names trackers that get the curves too; they change no output.
 """
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from hashtune.training.plan import Plan, Settings, check_plan
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
 from hashtune.training.summary import measure, summarise
+from hashtune.training.trackers import VARIABLE, Trackers, chosen
 
 MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
@@ -51,13 +54,21 @@ def run() -> None:
         *("determinism", "checkpoint", "tokenizer"),
     )
     folder = run_folder(spec)
+    trackers = _trackers(folder)
     frame.say(f"  train identity {folder.name[:16]}")
     with runs.exclusive(folder, stop) as lock:
         if lock.waited and runs.take_result(folder, OUTPUTS):
             frame.say("train: took the result of the trainer that was already at it")
             return
-        _train(spec, stop, folder)
+        _train(spec, stop, folder, trackers)
         runs.finish(folder, OUTPUTS)
+
+
+def _trackers(run: Path) -> Trackers:
+    """Those that the environment names; InputError before anything is loaded."""
+    folder = home() / "trackers"
+    modules = chosen(os.environ.get(VARIABLE, ""), folder=folder)
+    return Trackers(modules, run=run, folder=folder, say=frame.say)
 
 
 def run_folder(spec: Spec) -> Path:
@@ -129,11 +140,11 @@ def settings_of(spec: Spec, folder: Path) -> Settings:
     )
 
 
-def _train(spec: Spec, stop: StopRequest, folder: Path) -> None:
+def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> None:
     trainee, plan, manifest = ready(spec)
     probe = _probe(trainee, plan)
     settings = settings_of(spec, folder)
-    loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say)
+    loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say, trackers=trackers)
     loop.run()
     write_adapter(
         trainee.peft,

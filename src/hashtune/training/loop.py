@@ -25,6 +25,7 @@ from hashtune.training.randomness import restore_rng
 from hashtune.training.schedules import lr_at
 from hashtune.training.signals import StopRequest
 from hashtune.training.step import StepResult, evaluate_loss, train_step
+from hashtune.training.trackers import Trackers
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class Loop:
     curves_folder: Path
     stop: StopRequest
     say: Callable[[str], None]
+    trackers: Trackers | None = None
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
 
@@ -45,7 +47,7 @@ class Loop:
         optimizer = build_optimizer(self.trainee.parameters, self.settings.optim)
         self._resume(optimizer)
         self.meter.first_step = self.progress.step + 1
-        curves = Curves(self.curves_folder, self.progress.points)
+        curves = Curves(self.curves_folder, self.progress.points, self.trackers)
         total = len(self.plan.steps)
         while not self._over():
             result, lr = self._step(optimizer)
