@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from hashtune.errors import InputError
-from hashtune.lineage.lock import lookup, stale
+from hashtune.lineage.lock import lookup, other_plan, stale
 
 GATE = '{"verdict": "pass"}\n'
 LOCK = """schema: '2.0'
@@ -50,6 +50,26 @@ def test_a_changed_param_and_a_changed_report_are_found(gate):
     gate.write_text(GATE.replace("pass", "fail"))
     (finding,) = stale(lock_text(gate), PARAMS, gate)
     assert finding.rule == "foreign-verdict"
+
+
+def test_a_plan_is_judged_by_the_stages_that_made_it(gate):
+    """train's own settings may change; those of prepare, tokenize and pack may not."""
+    text = """stages:
+  prepare: {params: {params.yaml: {data.eval: {uri: null}}}}
+  pack: {params: {params.yaml: {data_seed: 5}}}
+  train: {params: {params.yaml: {optim.lr: 0.5}}}
+"""
+    params = {"data": {"eval": {"uri": None}}, "data_seed": 5, "optim": {"lr": 1.0}}
+    assert other_plan(text, params) == []
+    findings = other_plan(text, {"data": {"eval": {"uri": "x"}}, "data_seed": 6})
+    assert [(f.rule, f.field) for f in findings] == [
+        ("other-plan", "data.eval"),
+        ("other-plan", "data_seed"),
+    ]
+    (finding,) = other_plan("stages: {prepare: {}}\n", params)
+    assert (finding.rule, finding.fix) == ("no-plan", "dvc repro pack")
+    with pytest.raises(InputError, match="cut or damaged"):
+        other_plan("stages:\n  ga", params)
 
 
 @pytest.mark.parametrize("text", ["", "stages:\n  ga", "schema: '2.0'\n", "a: [1\n"])

@@ -410,6 +410,21 @@ def test_checkpointing_gives_the_same_adapter_and_says_so(checkout: Path) -> Non
     assert second == first
 
 
+def test_unknown_trackers_are_refused_before_anything_is_loaded(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hashtune.errors import InputError
+
+    monkeypatch.setenv("HASHTUNE_TRACKERS", "tensorbord,mlflw")
+    monkeypatch.setattr(train, "load_base", lambda *a, **k: pytest.fail("it loaded"))
+    with pytest.raises(InputError) as caught:
+        train.run()
+    assert [(f.rule, f.fix) for f in caught.value.findings] == [
+        ("tracker", "did you mean 'tensorboard'?"),
+        ("tracker", "did you mean 'mlflow'?"),
+    ]
+
+
 def test_the_plan_is_read_as_it_was_written(checkout: Path, plan: Plan) -> None:
     found = train.read_plan()
     assert found == Plan(list(plan.rows), [list(s) for s in plan.steps], list(plan.eval_rows))

@@ -5,10 +5,11 @@ import os
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashtune import writers
 from hashtune.cli.base import require_manifest
+from hashtune.cli.outputs import PACK, PREPARE, TOKENIZE, declared, read_table, require
 from hashtune.errors import Finding, InputError
 from hashtune.inspection import choose
 from hashtune.inspection.page import as_page
@@ -22,12 +23,7 @@ from hashtune.inspection.sheets import (
 )
 from hashtune.inspection.terminal import as_text
 from hashtune.spec.load import read_spec
-from hashtune.spec.schema import HeldOut, Source
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-PREPARE, TOKENIZE, PACK = Path("build/prepare"), Path("build/tokenize"), Path("build/pack")
 REPORT = Path("reports/tokenize.json")
 LINE_FORMATS = ("jsonl", "csv", "tsv")
 SHOWN_BYTES = 2000  # of a dropped line
@@ -55,7 +51,7 @@ def _sheets(arguments: argparse.Namespace) -> list[Sheet]:
         return _step(arguments.step, arguments.n)
     if arguments.rows:
         file = PACK / f"{arguments.split}.parquet"
-        table = _table(file, "pack")
+        table = read_table(file, "pack")
         places = choose.by_number(
             arguments.rows, first=0, count=table.num_rows, noun="row", file=str(file)
         )
@@ -66,7 +62,7 @@ def _sheets(arguments: argparse.Namespace) -> list[Sheet]:
 
 def _examples(arguments: argparse.Namespace) -> list[Sheet]:
     file = TOKENIZE / f"{arguments.split}.parquet"
-    table = _table(file, "tokenize")
+    table = read_table(file, "tokenize")
     places = list(range(min(arguments.n, table.num_rows)))
     if arguments.examples:
         places = choose.by_id(arguments.examples, table["id"].to_pylist(), file=str(file))
@@ -84,7 +80,7 @@ def _examples(arguments: argparse.Namespace) -> list[Sheet]:
 
 def _step(number: int, count: int) -> list[Sheet]:
     file = PACK / "steps.parquet"
-    steps, rows = _table(file, "pack"), _table(PACK / "train.parquet", "pack")
+    steps, rows = read_table(file, "pack"), read_table(PACK / "train.parquet", "pack")
     (place,) = choose.by_number(
         [number], first=1, count=steps.num_rows, noun="step", file=str(file)
     )
@@ -96,7 +92,7 @@ def _step(number: int, count: int) -> list[Sheet]:
 
 
 def _lengths(split: str) -> Sheet:
-    _require(REPORT, "tokenize")
+    require(REPORT, "tokenize")
     report = writers.read_json(REPORT)[split]
     if "split" not in report:
         fix = "dvc repro tokenize"
@@ -109,7 +105,7 @@ def _dropped(reason: str, count: int) -> list[Sheet]:
     ledger = []
     for folder in (PREPARE, TOKENIZE):
         file = folder / "ledger.jsonl"
-        _require(file, folder.name)
+        require(file, folder.name)
         ledger += [{**line, "stage": folder.name} for line in writers.read_jsonl(file)]
     shown = choose.by_reason(reason, ledger)[:count]
     return [_dropped_sheet(line) for line in shown]
@@ -126,7 +122,7 @@ def _messages(line: Any) -> str | None:
     """The conversation of an example that tokenize dropped, as JSON text."""
     import pyarrow.compute as pc
 
-    table = _table(PREPARE / f"{line['split']}.parquet", "prepare")
+    table = read_table(PREPARE / f"{line['split']}.parquet", "prepare")
     names = {line["id"], line["id"].rpartition(".")[0]}
     found = table.filter(pc.field("id").isin(sorted(names)))
     return str(found["messages"][0]) if found.num_rows else None
@@ -134,10 +130,7 @@ def _messages(line: Any) -> str | None:
 
 def _line_of_source(name: str, number: int) -> str | None:
     """The line of the file that the spec gives this name; None where rows are no lines."""
-    data = read_spec("data").data
-    files: dict[str, Source | HeldOut] = {"eval": data.eval, "test": data.test}
-    files |= {item.name: item for item in data.sources}
-    source = files.get(name)
+    source = declared(read_spec("data").data).get(name)
     if source is None or source.uri is None or source.format not in LINE_FORMATS:
         return None
     path = Path(source.uri)
@@ -146,26 +139,6 @@ def _line_of_source(name: str, number: int) -> str | None:
     with path.open("rb") as handle:
         line = next(islice(handle, number - 1, None), b"")
     return line[:SHOWN_BYTES].decode("utf-8", "replace").rstrip("\r\n")
-
-
-def _require(file: Path, stage: str) -> None:
-    if not file.is_file():
-        raise InputError(
-            Finding("no-output", "is missing", file=str(file), fix=f"dvc repro {stage}")
-        )
-
-
-def _table(file: Path, stage: str) -> "pa.Table":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    _require(file, stage)
-    try:
-        return pq.ParquetFile(file).read()
-    except pa.ArrowInvalid as error:
-        text = f"is no Parquet file: {' '.join(str(error).split())[:80]}"
-        fix = f"delete it, then dvc repro {stage}"
-        raise InputError(Finding("broken-output", text, file=str(file), fix=fix)) from error
 
 
 def _tokenizer() -> Any:

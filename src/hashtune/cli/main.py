@@ -1,4 +1,4 @@
-"""hashtune: compose, check, base, inspect, chat. Subcommands are imported when they are called."""
+"""hashtune: compose, check, base, inspect, step, chat. Each is imported when it is called."""
 
 import argparse
 import sys
@@ -78,6 +78,16 @@ def _parser() -> argparse.ArgumentParser:
     add_arguments(inspect)
     inspect.set_defaults(command=_inspect)
 
+    step = commands.add_parser(
+        "step", help="the rows of a training step, each document with source file and line"
+    )
+    step.add_argument("number", metavar="N", help="an optimizer step, from 1")
+    step.add_argument(
+        "--run", action="store_true", help="run it again in memory: loss, gradient norm, documents"
+    )
+    step.add_argument("--adapter", metavar="DIR", help="with --run: these weights, not its own")
+    step.set_defaults(command=_step)
+
     chat = commands.add_parser("chat", help="base and adapter side by side")
     chat.add_argument("message", nargs="?", help="one user message; without it: a conversation")
     chat.add_argument("--system", help="system message of the conversation")
@@ -106,6 +116,12 @@ def _base(_arguments: argparse.Namespace) -> int:
 
 def _inspect(arguments: argparse.Namespace) -> int:
     from hashtune.cli.inspect import run
+
+    return run(arguments)
+
+
+def _step(arguments: argparse.Namespace) -> int:
+    from hashtune.cli.step import run
 
     return run(arguments)
 

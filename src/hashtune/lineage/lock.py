@@ -1,4 +1,4 @@
-"""Does a verdict belong to this state? Compares dvc.lock with params.yaml and the gate's report."""
+"""Does a verdict, or a plan, belong to this state? Compares dvc.lock with params.yaml."""
 
 import hashlib
 from collections.abc import Mapping
@@ -9,26 +9,16 @@ import yaml
 
 from hashtune.errors import Finding, InputError
 
+PLAN_STAGES = ("prepare", "tokenize", "pack")
+
 
 def stale(lock_text: str, params: Mapping[str, Any], gate: Path) -> list[Finding]:
     """Findings when dvc.lock was made with other params, or gate.json is not what DVC recorded."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
+    stages = _stages(lock_text)
     try:
-        # the loader of params.yaml: PyYAML would read DVC's 1e-08 as a text
-        lock: Any = OmegaConf.to_container(OmegaConf.create(lock_text))
-        stages = lock["stages"]
         recorded = {out["path"]: out["md5"] for out in stages["gate"]["outs"]}
-    except (yaml.YAMLError, OmegaConfBaseException, TypeError, KeyError) as error:
-        raise InputError(
-            Finding(
-                "broken-lock",
-                "is cut or damaged, or the gate never ran",
-                file="dvc.lock",
-                fix="git checkout dvc.lock && dvc repro",
-            )
-        ) from error
+    except (TypeError, KeyError) as error:
+        raise _broken("is cut or damaged, or the gate never ran") from error
     findings = []
     if hashlib.md5(gate.read_bytes(), usedforsecurity=False).hexdigest() != recorded.get(
         gate.as_posix()
@@ -38,20 +28,51 @@ def stale(lock_text: str, params: Mapping[str, Any], gate: Path) -> list[Finding
                 "foreign-verdict", "is not the file DVC recorded", file=str(gate), fix="dvc repro"
             )
         )
-    for name, stage in stages.items():
-        for key, value in stage.get("params", {}).get("params.yaml", {}).items():
-            now = lookup(params, key)
-            if now != value:
-                findings.append(
-                    Finding(
-                        "stale-verdict",
-                        f"stage {name} ran with {value!r}, params.yaml says {now!r}",
-                        file="params.yaml",
-                        field=key,
-                        fix="dvc repro",
-                    )
-                )
-    return findings
+    return findings + _other_params(stages, params, rule="stale-verdict", fix="dvc repro")
+
+
+def other_plan(lock_text: str, params: Mapping[str, Any]) -> list[Finding]:
+    """Findings when build/pack was made with other params, by what dvc.lock says of the stages."""
+    stages = _stages(lock_text)
+    if "pack" not in stages:
+        return [Finding("no-plan", "has no stage pack", file="dvc.lock", fix="dvc repro pack")]
+    made = {name: stages[name] for name in PLAN_STAGES if name in stages}
+    return _other_params(made, params, rule="other-plan", fix="dvc repro pack")
+
+
+def _stages(lock_text: str) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        # the loader of params.yaml: PyYAML would read DVC's 1e-08 as a text
+        lock: Any = OmegaConf.to_container(OmegaConf.create(lock_text))
+        return dict(lock["stages"])
+    except (yaml.YAMLError, OmegaConfBaseException, TypeError, KeyError, ValueError) as error:
+        raise _broken("is cut or damaged") from error
+
+
+def _broken(message: str) -> InputError:
+    fix = "git checkout dvc.lock && dvc repro"
+    return InputError(Finding("broken-lock", message, file="dvc.lock", fix=fix))
+
+
+def _other_params(
+    stages: Mapping[str, Any], params: Mapping[str, Any], *, rule: str, fix: str
+) -> list[Finding]:
+    """A finding for each recorded parameter whose value is another one now."""
+    return [
+        Finding(
+            rule,
+            f"stage {name} ran with {value!r}, params.yaml says {lookup(params, key)!r}",
+            file="params.yaml",
+            field=key,
+            fix=fix,
+        )
+        for name, stage in stages.items()
+        for key, value in stage.get("params", {}).get("params.yaml", {}).items()
+        if lookup(params, key) != value
+    ]
 
 
 def lookup(params: Mapping[str, Any], dotted: str) -> object:

@@ -5,12 +5,17 @@ Reads the packing plan and the base, and the adapter to continue from where one 
 build/train/adapter/, build/train/curves/ and build/train/samples.jsonl (answers to a few eval
 prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer improves
 (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step, checkpoint
-and exit 75; `dvc repro` continues to the same bits.
+and exit 75; `dvc repro` continues to the same bits. HASHTUNE_TRACKERS names trackers that get the
+curves too; they change no output.
 """
 
+import os
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from hashtune import frame, writers
 from hashtune.records import Row
@@ -40,6 +45,7 @@ from hashtune.training.samples import Sampler, choose_prompts
 from hashtune.training.signals import StopRequest
 from hashtune.training.soft_prompts import check_single_documents
 from hashtune.training.summary import measure, summarise
+from hashtune.training.trackers import VARIABLE, Trackers, chosen
 
 MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
@@ -63,15 +69,27 @@ def run() -> None:
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
         *("determinism", "checkpoint", "tokenizer", "base_model", "activations", "hardware"),
     )
-    identity = runs.train_identity(_identity_parts(spec))
-    folder = home() / "runs" / identity
-    frame.say(f"  train identity {identity[:16]}")
+    folder = run_folder(spec)
+    trackers = _trackers(folder)
+    frame.say(f"  train identity {folder.name[:16]}")
     with runs.exclusive(folder, stop) as lock:
         if lock.waited and runs.take_result(folder, OUTPUTS):
             frame.say("train: took the result of the trainer that was already at it")
             return
-        _train(spec, stop, folder, identity)
+        _train(spec, stop, folder, trackers)
         runs.finish(folder, OUTPUTS)
+
+
+def _trackers(run: Path) -> Trackers:
+    """Those that the environment names; InputError before anything is loaded."""
+    folder = home() / "trackers"
+    modules = chosen(os.environ.get(VARIABLE, ""), folder=folder)
+    return Trackers(modules, run=run, folder=folder, say=frame.say)
+
+
+def run_folder(spec: Spec) -> Path:
+    """Where this spec's run keeps its state; the name is the train identity."""
+    return home() / "runs" / runs.train_identity(_identity_parts(spec))
 
 
 def _identity_parts(spec: Spec) -> dict[str, Any]:
@@ -112,7 +130,23 @@ def read_plan() -> Plan:
     return Plan(rows, steps, [Row(**row) for row in writers.read_parquet(PACK / "eval.parquet")])
 
 
-def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What training starts from. `start`: tensors of the adapter that it continues from, if any;
+    `recomputed`: blocks that the backward computes again."""
+
+    trainee: Trainee
+    plan: Plan
+    manifest: Manifest
+    start: dict[str, Tensor]
+    recomputed: int
+
+
+def ready(spec: Spec) -> Ready:
+    """The base with the adapter that training starts from, random generators seeded, and the plan.
+
+    Raises InputError for settings that do not fit the plan or the base.
+    """
     set_determinism(spec.determinism)
     plan = read_plan()
     check_plan(plan, spec.schedule, spec.checkpoint)
@@ -132,21 +166,36 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
         base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
     )
     continue_from(trainee.peft, start)
-    facts: dict[str, object] = {"init_adapter": _init_sha256(spec)}
-    facts |= {"recomputed_blocks": set_checkpointing(trainee, spec.activations)}
-    facts |= _probe(trainee, plan, spec.batch.layout)
-    settings = Settings(
+    recomputed = set_checkpointing(trainee, spec.activations)
+    return Ready(trainee, plan, manifest, start, recomputed)
+
+
+def settings_of(spec: Spec, folder: Path) -> Settings:
+    """The loop's settings for a run that keeps its state in `folder`, named by its identity."""
+    return Settings(
         optim=spec.optim,
         schedule=spec.schedule,
         batch=spec.batch,
         checkpoint=spec.checkpoint,
         seed=spec.seed,
         run=folder,
-        identity=identity,
+        identity=folder.name,
         spec=_identity_parts(spec),
     )
-    loop = Loop(trainee, plan, settings, OUTPUTS["curves"], stop, frame.say, _aside(spec, trainee))
-    loop.sampler = _sampler(spec, manifest, plan)
+
+
+def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> None:
+    begun = ready(spec)
+    trainee, plan, manifest = begun.trainee, begun.plan, begun.manifest
+    facts: dict[str, object] = {"init_adapter": _init_sha256(spec)}
+    facts |= {"recomputed_blocks": begun.recomputed}
+    facts |= _probe(trainee, plan, spec.batch.layout)
+    loop = Loop(
+        *(trainee, plan, settings_of(spec, folder), OUTPUTS["curves"], stop, frame.say),
+        aside=_aside(spec, trainee),
+        sampler=_sampler(spec, manifest, plan),
+        trackers=trackers,
+    )
     loop.run()
     writers.write_jsonl(OUTPUTS["samples.jsonl"], loop.progress.samples)
     write_adapter(
@@ -159,7 +208,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, identity: str) -> None:
             trainee,
             row=plan.rows[plan.steps[0][0]],
             updates=loop.progress.updates,
-            start=start,
+            start=begun.start,
         ),
     )
     _report(loop, manifest, facts)

@@ -5,7 +5,7 @@ trainee, the plan and plain settings, and calls back for everything that leaves 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.amp import GradScaler
 
 from hashtune.errors import Stopped
+from hashtune.records import Row
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
@@ -30,6 +31,7 @@ from hashtune.training.scaling import build_scaler, scaler_state
 from hashtune.training.schedules import lr_at
 from hashtune.training.signals import StopRequest
 from hashtune.training.step import StepResult, evaluate_loss, train_step
+from hashtune.training.trackers import Trackers
 from hashtune.training.watch import Watcher
 
 
@@ -45,6 +47,7 @@ class Loop:
     say: Callable[[str], None]
     aside: Aside = field(default_factory=Aside)
     sampler: Sampler = field(default_factory=Sampler)
+    trackers: Trackers | None = None
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
     journal: Journal = field(init=False)
@@ -76,7 +79,7 @@ class Loop:
 
     def _open_journal(self) -> Journal:
         gauge = gauge_of(self.trainee, peak_tflops=self.aside.peak_tflops)
-        curves = Curves(self.curves_folder, self.progress.points)
+        curves = Curves(self.curves_folder, self.progress.points, self.trackers)
         total = len(self.plan.steps)
         vocab = self.trainee.peft.get_base_model().config.get_text_config().vocab_size
         watcher = Watcher(vocab, self.settings.optim.grad_clip)
@@ -125,10 +128,13 @@ class Loop:
         self.progress.updates += result.applied
         self.progress.scaler = scaler_state(self.scaler)
         if not result.applied:
-            named = self.journal.skip(rows)
-            allowed = self.settings.checkpoint.max_skipped_steps
-            check_skips(self.progress.skipped, allowed=allowed, named=named)
+            self._skipped(rows)
         return result, lr
+
+    def _skipped(self, rows: Sequence[Row]) -> None:
+        named = self.journal.skip(rows)
+        allowed = self.settings.checkpoint.max_skipped_steps
+        check_skips(self.progress.skipped, allowed=allowed, named=named)
 
     def _evaluate(self) -> None:
         if not self.plan.eval_rows:
@@ -185,6 +191,10 @@ class Loop:
         if folder is None:
             self.say("  starting at step 1")
             return
+        self._restore(folder, optimizer)
+        self.say(f"  resuming after step {self.progress.step} from {folder.name}")
+
+    def _restore(self, folder: Path, optimizer: torch.optim.Optimizer) -> None:
         loaded = self._load(folder)
         moments = {
             name.removeprefix("optimizer."): tensor
@@ -194,7 +204,6 @@ class Loop:
         restore_optimizer(optimizer, self.trainee.parameters, moments)
         restore_rng(loaded.rng, loaded.tensors)
         self.progress = loaded.progress
-        self.say(f"  resuming after step {self.progress.step} from {folder.name}")
 
     @property
     def adapter_step(self) -> int:
