@@ -85,6 +85,7 @@ def test_checkpointing_is_offered_and_then_offloading() -> None:
 def test_together_is_with_full_checkpointing() -> None:
     one = replace(WORK, micro=1, r=1, longest_row=512, quantization="nf4")
     alike = replace(one, dropout=False, longest_row=256, trained=200, checkpointing="full")
+    alike = replace(alike, masked=False, by_document=True)
     assert decide(one, available=NEEDED).together == sum(estimate(alike).values())
 
 

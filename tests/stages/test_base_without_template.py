@@ -147,6 +147,7 @@ def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path) -> N
     manifest = read_manifest(Path("build/base/manifest.json"))
     entry: dict[str, Any] = {
         "spec": spec,
+        "training": {"init_adapter": None},
         "base": manifest_json(manifest),
         "name": "x",
         "run": "x",
@@ -190,7 +191,7 @@ def test_other_added_tokens_are_another_training(project: Path, root: Path) -> N
     tokenize.run()
     pack.run()
     sections = ("method", "quantization", "optim", "schedule", "batch", "precision", "seed")
-    sections += ("activations", "determinism", "checkpoint", "tokenizer")
+    sections += ("activations", "determinism", "checkpoint", "tokenizer", "base_model")
     one = train._identity_parts(read_spec(*sections))
     write_params(root, added_tokens=ADDED[:2])
     assert train._identity_parts(read_spec(*sections)) != one

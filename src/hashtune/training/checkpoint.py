@@ -36,9 +36,9 @@ class Progress:
     updates: int = 0
     skipped: list[int] = field(default_factory=list)
     points: list[dict[str, Any]] = field(default_factory=list)
-    samples: list[dict[str, Any]] = field(default_factory=list)
     best_step: int | None = None
     best_loss: float | None = None
+    samples: list[dict[str, Any]] = field(default_factory=list)
     scaler: dict[str, Any] | None = None
 
 
