@@ -140,6 +140,24 @@ def test_only_the_adapter_is_trainable(make_trainee: MakeTrainee) -> None:
     assert trainee.peft.training
 
 
+@pytest.mark.parametrize(
+    ("precision", "route"),
+    [
+        ("fp32", "fp32 adapter, fp32 base, no autocast"),
+        ("bf16", "fp32 adapter, bf16 base, bf16 autocast"),
+        ("fp16", "fp32 adapter, fp16 base, fp16 autocast"),
+    ],
+)
+def test_the_route_is_read_off_the_model(
+    make_trainee: MakeTrainee, precision: str, route: str
+) -> None:
+    trainee = make_trainee(precision=precision)
+    assert trainee.route == route
+    for parameter in trainee.parameters.values():  # planted: an adapter without fp32 copies
+        parameter.data = parameter.data.to(torch.bfloat16)
+    assert trainee.route == route.replace("fp32 adapter", "bf16 adapter")
+
+
 def test_adapters_are_fp32_over_a_bf16_base(make_trainee: MakeTrainee) -> None:
     trainee = make_trainee(precision="bf16")
     assert {p.dtype for p in trainee.parameters.values()} == {torch.float32}

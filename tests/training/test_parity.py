@@ -139,3 +139,8 @@ def test_another_scale_is_no_parity(base_folder: Path, rows: list[Row]) -> None:
 def test_scale(variant: str, scale: float, base_folder: Path) -> None:
     module = ours(base_folder, (variant, "none")).peft.get_base_model().model.layers[0].mlp.up_proj
     assert module.scaling == {"default": scale}
+
+
+@pytest.mark.parametrize("stored", ["nf4", "int8"])
+def test_the_route_names_how_the_base_is_stored(base_folder: Path, stored: str) -> None:
+    assert ours(base_folder, ("lora", stored)).route == f"fp32 adapter, {stored} base, no autocast"

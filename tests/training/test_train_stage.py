@@ -16,6 +16,7 @@ from hashtune.spec.schema import Spec
 from hashtune.stages import train
 from hashtune.store.loader import resolve
 from hashtune.store.manifest import manifest_json
+from hashtune.training import start
 from hashtune.training.model import Trainee
 from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
@@ -180,6 +181,7 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     assert report["signals"] == []  # six steps are too few for what a random base would show
     assert report["trainable_parameters"] == 2 * 2 * (64 + 64)  # 2 layers, q: A 2x64, B 64x2
     assert report["targets"] == {"q_proj": 2}
+    assert report["route"] == "fp32 adapter, fp32 base, no autocast"
     assert report["adapter_sha256"] == writers.sha256_file(train.OUT / "adapter" / train.WEIGHTS)
     assert not any(str(checkout).encode() in data for data in first.values())
     folder = checkout / "home" / "runs" / identity()
@@ -272,7 +274,7 @@ def test_a_pinned_adapter_is_continued_from_and_named(
     report = writers.read_json(Path("reports/train.json"))
     assert report["init_adapter"] == before["adapter_sha256"]
     assert report["loss_first"] < before["loss_first"]  # it begins where the first one ended
-    monkeypatch.setattr(train, "load_base", lambda *a, **k: pytest.fail("it loaded"))
+    monkeypatch.setattr(start, "load_base", lambda *a, **k: pytest.fail("it loaded"))
     write_params({"base_model": {"init_adapter": pin}, "method": {"r": 4}})
     with pytest.raises(InputError, match="has r 2, not 4"):
         train.run()
@@ -375,7 +377,7 @@ def test_settings_that_the_plan_cannot_hold_are_refused_before_anything_is_loade
 ) -> None:
 
     writers.write_parquet(train.PACK / "eval.parquet", [], records.row_schema())
-    monkeypatch.setattr(train, "load_base", lambda *a, **k: pytest.fail("it loaded"))
+    monkeypatch.setattr(start, "load_base", lambda *a, **k: pytest.fail("it loaded"))
     write_params(
         {
             "schedule": {"warmup_fraction": None, "warmup_steps": 7},
@@ -416,7 +418,7 @@ def test_unknown_trackers_are_refused_before_anything_is_loaded(
     from hashtune.errors import InputError
 
     monkeypatch.setenv("HASHTUNE_TRACKERS", "tensorbord,mlflw")
-    monkeypatch.setattr(train, "load_base", lambda *a, **k: pytest.fail("it loaded"))
+    monkeypatch.setattr(start, "load_base", lambda *a, **k: pytest.fail("it loaded"))
     with pytest.raises(InputError) as caught:
         train.run()
     assert [(f.rule, f.fix) for f in caught.value.findings] == [
@@ -426,7 +428,7 @@ def test_unknown_trackers_are_refused_before_anything_is_loaded(
 
 
 def test_the_plan_is_read_as_it_was_written(checkout: Path, plan: Plan) -> None:
-    found = train.read_plan()
+    found = start.read_plan(train.PACK)
     assert found == Plan(list(plan.rows), [list(s) for s in plan.steps], list(plan.eval_rows))
 
 

@@ -10,40 +10,26 @@ curves too; they change no output.
 """
 
 import os
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from hashtune import frame, writers
-from hashtune.records import Row
-from hashtune.spec.methods import SOFT
 from hashtune.spec.schema import Layout, Spec
-from hashtune.store.added_tokens import rows_needed, token_ids
-from hashtune.store.loader import home, load_base, load_tokenizer
+from hashtune.store.loader import home
 from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
-from hashtune.training.activations import set_checkpointing
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
-from hashtune.training.documents import attend_as
-from hashtune.training.init_adapter import continue_from, read_adapter
+from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
-from hashtune.training.model import (
-    Trainee,
-    build_trainee,
-    quantization_config,
-    set_determinism,
-)
+from hashtune.training.model import Trainee
 from hashtune.training.origins import source_lines
-from hashtune.training.plan import Plan, Settings, check_plan
+from hashtune.training.plan import Plan, Settings
 from hashtune.training.proof import prove_adapter
-from hashtune.training.samples import Sampler, choose_prompts
 from hashtune.training.signals import StopRequest
-from hashtune.training.soft_prompts import check_single_documents
+from hashtune.training.start import Start, begin, read_plan, sampler_of
 from hashtune.training.summary import measure, summarise
 from hashtune.training.trackers import VARIABLE, Trackers, chosen
 
@@ -93,81 +79,13 @@ def run_folder(spec: Spec) -> Path:
 
 
 def _identity_parts(spec: Spec) -> dict[str, Any]:
-    """Everything that decides the adapter's bits; not how often checkpoints are written."""
-    inputs = [MANIFEST, CODE, *sorted(PACK.glob("*.parquet"))]
-    return {
-        "inputs": {path.as_posix(): writers.sha256_file(path) for path in inputs},
-        "init_adapter": _init_sha256(spec),
-        "method": spec.method.model_dump(),
-        "quantization": spec.quantization.model_dump(),
-        "optim": spec.optim.model_dump(),
-        "schedule": spec.schedule.model_dump(),
-        "micro": spec.batch.micro,
-        "attention": spec.batch.attention,
-        "layout": spec.batch.layout,
-        "activations": spec.activations.model_dump(),
-        "precision": spec.precision,
-        "added_tokens": spec.tokenizer.added_tokens,
-        "seed": spec.seed,
-        "determinism": spec.determinism.model_dump(),
-        "select": spec.checkpoint.select,
-        "eval_every_steps": spec.checkpoint.eval_every_steps,
-        "early_stop_patience": spec.checkpoint.early_stop_patience,
-        "max_skipped_steps": spec.checkpoint.max_skipped_steps,
-        "samples": spec.checkpoint.samples,
-    }
+    """Everything that decides the adapter's bits."""
+    return identity_parts(spec, [MANIFEST, CODE, *sorted(PACK.glob("*.parquet"))])
 
 
-def _init_sha256(spec: Spec) -> str | None:
-    pin = spec.base_model.init_adapter
-    return pin.sha256 if pin else None
-
-
-def read_plan() -> Plan:
-    """The packing plan from build/pack/."""
-    rows = [Row(**row) for row in writers.read_parquet(PACK / "train.parquet")]
-    steps = [step["rows"] for step in writers.read_parquet(PACK / "steps.parquet")]
-    return Plan(rows, steps, [Row(**row) for row in writers.read_parquet(PACK / "eval.parquet")])
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """What training starts from. `start`: tensors of the adapter that it continues from, if any;
-    `recomputed`: blocks that the backward computes again."""
-
-    trainee: Trainee
-    plan: Plan
-    manifest: Manifest
-    start: dict[str, Tensor]
-    recomputed: int
-
-
-def ready(spec: Spec) -> Ready:
-    """The base with the adapter that training starts from, random generators seeded, and the plan.
-
-    Raises InputError for settings that do not fit the plan or the base.
-    """
-    set_determinism(spec.determinism)
-    plan = read_plan()
-    check_plan(plan, spec.schedule, spec.checkpoint)
-    check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
-    added = spec.tokenizer.added_tokens
-    start = read_adapter(spec.base_model.init_adapter, spec.method, added, Path.cwd())
-    manifest = read_manifest(MANIFEST)
-    tokens = _token_ids(manifest, added)
-    base = load_base(
-        manifest,
-        dtype=spec.precision,
-        quantization_config=quantization_config(spec.quantization, spec.precision),
-        rows=rows_needed(tokens),
-    )
-    attend_as(base, spec.batch.attention, [*plan.rows, *plan.eval_rows])
-    trainee = build_trainee(
-        base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
-    )
-    continue_from(trainee.peft, start)
-    recomputed = set_checkpointing(trainee, spec.activations)
-    return Ready(trainee, plan, manifest, start, recomputed)
+def ready(spec: Spec) -> Start:
+    """What training starts from; `hashtune step N --run` starts from the same."""
+    return begin(spec, read_plan(PACK), read_manifest(MANIFEST), root=Path.cwd())
 
 
 def settings_of(spec: Spec, folder: Path) -> Settings:
@@ -187,13 +105,13 @@ def settings_of(spec: Spec, folder: Path) -> Settings:
 def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> None:
     begun = ready(spec)
     trainee, plan, manifest = begun.trainee, begun.plan, begun.manifest
-    facts: dict[str, object] = {"init_adapter": _init_sha256(spec)}
-    facts |= {"recomputed_blocks": begun.recomputed}
+    facts: dict[str, object] = {"init_adapter": init_sha256(spec)}
+    facts |= {"recomputed_blocks": begun.recomputed, "route": trainee.route}
     facts |= _probe(trainee, plan, spec.batch.layout)
     loop = Loop(
         *(trainee, plan, settings_of(spec, folder), OUTPUTS["curves"], stop, frame.say),
         aside=_aside(spec, trainee),
-        sampler=_sampler(spec, manifest, plan),
+        sampler=sampler_of(spec, manifest, plan),
         trackers=trackers,
     )
     loop.run()
@@ -208,7 +126,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
             trainee,
             row=plan.rows[plan.steps[0][0]],
             updates=loop.progress.updates,
-            start=begun.start,
+            start=begun.adapter,
         ),
     )
     _report(loop, manifest, facts)
@@ -222,23 +140,6 @@ def _aside(spec: Spec, trainee: Trainee) -> Aside:
         log=LOG,
         places=partial(source_lines, prepared=PREPARED),
     )
-
-
-def _sampler(spec: Spec, manifest: Manifest, plan: Plan) -> Sampler:
-    """Loads the tokenizer only where something is to be sampled."""
-    prompts = choose_prompts(plan.eval_rows, spec.checkpoint.samples)
-    if not prompts or spec.method.type in SOFT:  # samples come from the base with its matrices
-        return Sampler()
-    tokenizer = load_tokenizer(manifest, spec.tokenizer.added_tokens)
-    decode = partial(
-        tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False
-    )
-    return Sampler(prompts, decode, frozenset(tokenizer.all_special_ids))
-
-
-def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
-    """Ids of the added tokens; the tokenizer is loaded only where there are any."""
-    return token_ids(load_tokenizer(manifest, texts), texts) if texts else []
 
 
 def _probe(trainee: Trainee, plan: Plan, layout: Layout) -> dict[str, object]:

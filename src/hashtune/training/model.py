@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -90,6 +91,19 @@ class Trainee:
         )
         return lower
 
+    @property
+    def route(self) -> str:
+        """In which types it is trained, read off the model: adapter, base, compute."""
+        trained = {_type_name(parameter.dtype) for parameter in self.parameters.values()}
+        frozen = {n: p for n, p in self.peft.named_parameters() if not p.requires_grad}
+        adapted = {n: p for n, p in frozen.items() if n.endswith("base_layer.weight")} or frozen
+        sizes: Counter[str] = Counter()
+        for parameter in adapted.values():
+            sizes[_type_name(parameter.dtype)] += parameter.numel()
+        compute = "no autocast" if self.precision == "fp32" else f"{self.precision} autocast"
+        base = sizes.most_common(1)[0][0]
+        return f"{' and '.join(sorted(trained))} adapter, {base} base, {compute}"
+
     def hidden(self, batch: Batch) -> Tensor:
         """Last hidden states (B, T, H) of a micro-batch, without those of virtual tokens."""
         backbone = self.peft.get_base_model().model
@@ -170,6 +184,13 @@ def lora_config(base: Any, method: Method, targets: Sequence[str], tokens: Seque
         trainable_token_indices=trainable_rows(base, tokens),
     )
     return config
+
+
+def _type_name(dtype: torch.dtype) -> str:
+    """As the spec calls it; bitsandbytes keeps two NF4 values in each byte."""
+    stored = {torch.uint8: "nf4", torch.int8: "int8"}
+    names = stored | {value: name for name, value in DTYPES.items()}
+    return names.get(dtype, str(dtype))
 
 
 def _refuse_changed_logits(config: Any) -> None:

@@ -1,0 +1,44 @@
+"""What a training run is: all that decides its bits. Its hash names the folder of its state."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hashtune import writers
+from hashtune.spec.schema import Spec
+
+
+def identity_parts(spec: Spec, inputs: Sequence[Path]) -> dict[str, Any]:
+    """Everything that decides the adapter's bits; not how often checkpoints are written.
+
+    Args:
+        spec: the sections that train reads.
+        inputs: train's input files, counted by name and content.
+    """
+    return {
+        "inputs": {path.as_posix(): writers.sha256_file(path) for path in inputs},
+        "init_adapter": init_sha256(spec),
+        "method": spec.method.model_dump(),
+        "quantization": spec.quantization.model_dump(),
+        "optim": spec.optim.model_dump(),
+        "schedule": spec.schedule.model_dump(),
+        "micro": spec.batch.micro,
+        "attention": spec.batch.attention,
+        "layout": spec.batch.layout,
+        "activations": spec.activations.model_dump(),
+        "precision": spec.precision,
+        "added_tokens": spec.tokenizer.added_tokens,
+        "seed": spec.seed,
+        "determinism": spec.determinism.model_dump(),
+        "select": spec.checkpoint.select,
+        "eval_every_steps": spec.checkpoint.eval_every_steps,
+        "early_stop_patience": spec.checkpoint.early_stop_patience,
+        "max_skipped_steps": spec.checkpoint.max_skipped_steps,
+        "samples": spec.checkpoint.samples,
+    }
+
+
+def init_sha256(spec: Spec) -> str | None:
+    """Of the adapter to continue from, if there is one."""
+    pin = spec.base_model.init_adapter
+    return pin.sha256 if pin else None
