@@ -95,6 +95,9 @@ def test_page_does_not_run_the_data(inspect, tmp_path):
     assert "<script" not in text and "\x1b" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in re.sub(r"</?span[^>]*>", "", text)
     assert inspect("--html", str(tmp_path))[0] == 2
+    code, _, error = inspect("--html", str(tmp_path / "nosuch" / "page.html"))
+    assert (code, (tmp_path / "nosuch").exists()) == (2, False)
+    assert "is no folder [unwritable]" in error
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,9 @@ def _tokenizer() -> Any:
 
 
 def _write(file: Path, page: str) -> None:
+    if not file.parent.is_dir():
+        message, fix = f"{file.parent} is no folder", "name a file in a folder that exists"
+        raise InputError(Finding("unwritable", message, file=str(file), field="--html", fix=fix))
     try:
         writers.write_text(file, page)
     except OSError as error:

@@ -59,27 +59,42 @@ def _parser() -> argparse.ArgumentParser:
         help="compose conf/ and Hydra overrides into params.yaml, as DVC does",
         description="Compose conf/ and overrides into params.yaml: hashtune compose optim.lr=1e-4",
     )
-    compose.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    compose.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides, as after -S"
+    )
     compose.add_argument("--print", action="store_true", help="print, do not write params.yaml")
     compose.set_defaults(command=_compose)
 
-    check = commands.add_parser("check", help="check the spec, or with --gate the verdict")
+    check = commands.add_parser(
+        "check",
+        help="check the spec, or with --gate the verdict",
+        description="Check fields, pins and files of params.yaml against conf/. What needs the "
+        "model or the data is checked by the stages: method.targets by plan, tensors by train.",
+    )
     check.add_argument(
         "--gate", action="store_true", help="exit 1 unless the gate's verdict is pass and current"
     )
     check.set_defaults(command=_check)
 
-    base = commands.add_parser("base", help="print the folder of the pinned base model")
+    base = commands.add_parser(
+        "base",
+        help="print the folder of the pinned base model",
+        description="Print the folder of the pinned base model, as the stage base left it.",
+    )
     base.set_defaults(command=_base)
 
     inspect = commands.add_parser(
-        "inspect", help="examples, rows or steps with the trained tokens marked"
+        "inspect",
+        help="examples, rows or steps with the trained tokens marked",
+        description="Show examples, rows or steps as the model sees them, trained tokens marked.",
     )
     add_arguments(inspect)
     inspect.set_defaults(command=_inspect)
 
     step = commands.add_parser(
-        "step", help="the rows of a training step, each document with source file and line"
+        "step",
+        help="the rows of a training step, each document with source file and line",
+        description="List the rows of a training step, each document with source file and line.",
     )
     step.add_argument("number", metavar="N", help="an optimizer step, from 1")
     step.add_argument(
@@ -88,7 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument("--adapter", metavar="DIR", help="with --run: these weights, not its own")
     step.set_defaults(command=_step)
 
-    chat = commands.add_parser("chat", help="base and adapter side by side")
+    chat = commands.add_parser(
+        "chat",
+        help="base and adapter side by side",
+        description="Answer with base and adapter side by side, as evaluation does.",
+    )
     chat.add_argument("message", nargs="?", help="one user message; without it: a conversation")
     chat.add_argument("--system", help="system message of the conversation")
     chat.add_argument("--adapter", default="build/train/adapter", help="folder of the adapter")
