@@ -6,6 +6,7 @@ import time
 from importlib.metadata import version
 from itertools import pairwise
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,7 +24,15 @@ from hashtune.training.loss import Head, LossSums
 from hashtune.training.model import Trainee, build_trainee, seed_all, set_determinism
 from hashtune.training.optimizers import build_optimizer
 
-LORA = Method(type="lora", variant="lora", r=16, alpha=32.0, dropout=0.0, targets="all-linear")
+LORA = Method(
+    type="lora",
+    variant="lora",
+    r=16,
+    alpha=32.0,
+    dropout=0.0,
+    targets="all-linear",
+    virtual_tokens=None,
+)
 OPTIM = Optim(
     name="adamw_fused",
     lr=2e-4,
@@ -40,6 +49,8 @@ PRODUCT, PRODUCTS = 2048, 5  # size and number of the matrix products behind the
 
 class Whole:
     """Full fine-tuning: what Trainee asks of a PEFT model."""
+
+    active_peft_config = SimpleNamespace(is_prompt_learning=False)
 
     def __init__(self, model: Any) -> None:
         self.model = model

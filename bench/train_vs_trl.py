@@ -11,7 +11,8 @@ base, on the same ids and labels (loss on the answer; TRL gets them tokenized), 
 1,024 tokens, 4 rows a step in file order, clipping at 1.0, constant rate, no activation
 checkpointing, --threads threads. bf16 is a bf16 base under autocast.
 
-ours    the functions of stage train, deterministic algorithms required
+ours    the functions of stage train, deterministic algorithms required; packed rows attend by
+        document (batch.attention=documents)
 TRL     SFTTrainer, in four layouts of which the fastest counts:
     packed    one row of up to 1,024 tokens a step (about 4 rows), TRL's own bins and block mask
     unpacked  micro-batches of 1, 4 accumulated

@@ -11,12 +11,21 @@ from transformers import AutoModelForCausalLM
 from hashtune.packing.rows import build_rows
 from hashtune.records import Row
 from hashtune.spec.schema import Determinism, Method, Optim
+from hashtune.training.documents import attend_as
 from hashtune.training.model import Trainee, build_trainee, set_determinism
 from hashtune.training.optimizers import build_optimizer
 from hashtune.training.step import train_step
 from sft.job import ALPHA, CLIP, LAYOUTS, LR, RANK, Job, order, rates, read_job, read_rows
 
-METHOD = Method(type="lora", variant="lora", r=RANK, alpha=ALPHA, dropout=0.0, targets="all-linear")
+METHOD = Method(
+    type="lora",
+    variant="lora",
+    r=RANK,
+    alpha=ALPHA,
+    dropout=0.0,
+    targets="all-linear",
+    virtual_tokens=None,
+)
 OPTIM = Optim(
     name="adamw_fused",
     lr=LR,
@@ -78,6 +87,7 @@ def trainee_of(job: Job) -> Trainee:
     base = AutoModelForCausalLM.from_pretrained(
         job.base, dtype=dtype, attn_implementation="sdpa", local_files_only=True
     )
+    attend_as(base, "documents" if job.layout == "packed" else "mask", [])
     return build_trainee(base, METHOD, precision=job.precision, seed=0)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from rounds import processor
 from transformers import AutoTokenizer
 
-from hashtune.chat.examples import fit, tokenize_conversation
+from hashtune.chat.examples import tokenize_conversation
+from hashtune.chat.over_length import fit
 from hashtune.chat.stops import stop_sequences
 from hashtune.chat.template import Template
 from hashtune.records import Conversation

@@ -111,3 +111,9 @@ def test_the_rates_leave_the_warm_up_out(job):
         "tokens_per_second": 40.0,  # 160 tokens in 4 s
         "tokens_per_cpu_second": 20.0,  # in 8 CPU seconds
     }
+
+
+@pytest.mark.parametrize("child", ["sft.rows", "sft.ours", "lab"])
+def test_our_children_follow_the_project(script, child):
+    """They name functions and fields of the spec, and only the bench runs them."""
+    assert callable(script(child).main)
