@@ -33,6 +33,7 @@ OptimizerName = Literal[
 
 Variant = Literal["lora", "rslora", "dora"]
 Attention = Literal["mask", "documents"]
+Kernels = Literal["plain", "fused"]
 Layout = Literal["rows", "length_grouped", "padding_free"]
 
 
@@ -374,6 +375,7 @@ class Spec(Section):
     batch: Batch
     activations: Activations
     precision: Literal["fp32", "bf16", "fp16"]
+    kernels: Kernels
     seed: Whole
     data_seed: Whole
     determinism: Determinism

@@ -21,6 +21,7 @@ from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
+from hashtune.training.fused.check import check_fused, compare_fused
 from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
@@ -52,7 +53,7 @@ def run() -> None:
     stop = StopRequest()
     stop.install()
     spec = frame.read_spec(
-        *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
+        *("method", "quantization", "optim", "schedule", "batch", "precision", "seed", "kernels"),
         *("determinism", "checkpoint", "tokenizer", "base_model", "activations", "hardware"),
     )
     folder = run_folder(spec)
@@ -107,7 +108,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
     trainee, plan, manifest = begun.trainee, begun.plan, begun.manifest
     facts: dict[str, object] = {"init_adapter": init_sha256(spec)}
     facts |= {"recomputed_blocks": begun.recomputed, "route": trainee.route}
-    facts |= _probe(trainee, plan, spec.batch.layout)
+    facts |= _probe(trainee, plan, spec.batch.layout) | _fused(trainee, plan)
     loop = Loop(
         *(trainee, plan, settings_of(spec, folder), OUTPUTS["curves"], stop, frame.say),
         aside=_aside(spec, trainee),
@@ -150,6 +151,18 @@ def _probe(trainee: Trainee, plan: Plan, layout: Layout) -> dict[str, object]:
     check_probe(probe)
     frame.say(f"  packed documents do not see each other: leak {probe.leak:.1e}")
     return {"documents_apart": "proven before training"}
+
+
+def _fused(trainee: Trainee, plan: Plan) -> dict[str, object]:
+    if not any(trainee.fused.counts.values()):
+        return {"fused": "nothing"}
+    difference = compare_fused(trainee, plan.rows[0])
+    check_fused(difference, trainee.precision)
+    frame.say(
+        f"  fused parts give the plain model's values: loss off by {difference.loss:.1e}, "
+        f"gradients by at most {difference.gradient:.1e}"
+    )
+    return {"fused": trainee.fused.counts}
 
 
 def _report(loop: Loop, manifest: Manifest, facts: dict[str, object]) -> None:

@@ -27,6 +27,7 @@ def identity_parts(spec: Spec, inputs: Sequence[Path]) -> dict[str, Any]:
         "layout": spec.batch.layout,
         "activations": spec.activations.model_dump(),
         "precision": spec.precision,
+        "kernels": spec.kernels,
         "added_tokens": spec.tokenizer.added_tokens,
         "seed": spec.seed,
         "determinism": spec.determinism.model_dump(),

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from hashtune.spec.targets import Matched, match
 from hashtune.store.soft_prompts import has_virtual_tokens, with_virtual_tokens
 from hashtune.training.batches import Batch
 from hashtune.training.documents import attention_inputs
+from hashtune.training.fused.attach import NOTHING, Fused, plain_products
+from hashtune.training.loss import LossSums, token_losses
 from hashtune.training.soft_prompts import soft_config
 from hashtune.training.tokens import check_trainable, trainable_rows
 
@@ -68,7 +70,8 @@ class Trainee:
 
     parameters: trainable name -> parameter, fp32, in name order. autocast: bf16 or fp16 compute
     when the spec says so. targets: entry of method.targets -> how many modules it matches.
-    initial: what a prompt or prefix began as; empty for LoRA, whose B begins at zero.
+    initial: what a prompt or prefix began as; empty for LoRA, whose B begins at zero. fused: parts
+    with a backward of their own.
     """
 
     peft: Any
@@ -76,6 +79,7 @@ class Trainee:
     precision: str
     targets: dict[str, int] = field(default_factory=dict)
     initial: dict[str, Tensor] = field(default_factory=dict)
+    fused: Fused = NOTHING
 
     @property
     def device(self) -> torch.device:
@@ -115,6 +119,18 @@ class Trainee:
         output = backbone(**inputs, **attention, use_cache=False)
         states: Tensor = output.last_hidden_state[:, -ids.shape[1] :]
         return states
+
+    def losses(self, batch: Batch) -> LossSums:
+        """Summed loss of a micro-batch's trained tokens, to be called under autocast."""
+        hidden, labels = self.hidden(batch), batch.labels.to(self.device)
+        if self.fused.head is None:
+            return token_losses(hidden, labels, self.head)
+        with plain_products(self.device):
+            return token_losses(hidden, labels, self.head, self.fused.head)
+
+    def without_fused(self) -> "Trainee":
+        """The same model with the plain loss; its modules stay as they are."""
+        return replace(self, fused=NOTHING)
 
     def head(self, states: Tensor) -> Tensor:
         """Logits (N, V) of hidden states (N, H)."""

@@ -1,6 +1,6 @@
 """What a training run starts from: the base, the adapter on it, the packing plan."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from hashtune.store.loader import load_base, load_tokenizer
 from hashtune.store.manifest import Manifest
 from hashtune.training.activations import set_checkpointing
 from hashtune.training.documents import attend_as
+from hashtune.training.fused.attach import attach
 from hashtune.training.init_adapter import continue_from, read_adapter
 from hashtune.training.model import Trainee, build_trainee, quantization_config, set_determinism
 from hashtune.training.plan import Plan, check_plan
@@ -51,11 +52,14 @@ def begin(spec: Spec, plan: Plan, manifest: Manifest, *, root: Path) -> Start:
         quantization_config=quantization_config(spec.quantization, spec.precision),
         rows=rows_needed(tokens),
     )
-    attend_as(base, spec.batch.attention, [*plan.rows, *plan.eval_rows])
+    rows = [*plan.rows, *plan.eval_rows]
+    attend_as(base, spec.batch.attention, rows, spec.kernels)
     trainee = build_trainee(
         base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
     )
     continue_from(trainee.peft, adapter)
+    if spec.kernels == "fused":
+        trainee = replace(trainee, fused=attach(trainee.peft, precision=spec.precision))
     recomputed = set_checkpointing(trainee, spec.activations)
     return Start(trainee, plan, manifest, adapter, recomputed)
 

@@ -1,0 +1,117 @@
+"""Proof on the real model, before training: fused parts give the plain model's loss and gradients.
+
+Of one real document, with every LoRA B set to small random numbers meanwhile: at its own zero the
+gradients of A would be zero on both sides.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hashtune.errors import Finding, InputError
+from hashtune.records import IGNORE_INDEX, Row
+from hashtune.training.batches import Batch, collate
+from hashtune.training.documents import DOCUMENTS, FUSED
+from hashtune.training.fused.attention import BLOCK
+from hashtune.training.model import Trainee
+
+TOKENS = BLOCK + 16  # attention takes a second block
+# Relative: the loss, and the norm of each tensor's difference. In bf16 and fp16 both sides round.
+TOLERANCE = {"fp32": (1e-5, 1e-3), "bf16": (1e-2, 1e-1), "fp16": (2e-3, 2e-2)}
+SPREAD = 0.02  # of the random B
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Relative differences: of the loss, and of the tensor whose gradient differs most."""
+
+    loss: float
+    gradient: float
+    name: str
+
+
+def compare_fused(trainee: Trainee, row: Row) -> Difference:
+    """Loss and gradients of the row's first document on both ways. Parameters, random generators
+    and mode are left as they were; there are no gradients before it and none after it."""
+    batch = collate([_first(row)])
+    training = trainee.peft.training
+    trainee.peft.eval()  # without dropout and checkpointing
+    try:
+        with _random_b(trainee):
+            loss, fused = _gradients(trainee, batch)
+            with _plain(trainee) as plain:
+                expected, own = _gradients(plain, batch)
+    finally:
+        trainee.peft.train(training)
+    off = {name: _difference(fused[name], own[name]) for name in own}
+    name = max(off, key=off.__getitem__)
+    return Difference(abs(loss - expected) / abs(expected), off[name], name)
+
+
+def check_fused(difference: Difference, precision: str) -> None:
+    """Raise InputError when fused parts do not give what the plain ones give."""
+    loss, gradient = TOLERANCE[precision]
+    # not >: catches NaN too
+    if not (difference.loss <= loss and difference.gradient <= gradient):
+        message = f"fused parts give other values on this base: loss off by {difference.loss:.1e}, "
+        message += f"the gradient of {difference.name} by {difference.gradient:.1e} (allowed "
+        message += f"{loss:.0e} and {gradient:.0e})"
+        fix = "kernels=plain; please report the model"
+        raise InputError(Finding("fused-differs", message, field="kernels", fix=fix))
+
+
+def _first(row: Row) -> Row:
+    """The row's first document, cut short, every token but the first one trained."""
+    ids = row.input_ids[: min(row.lengths[0], TOKENS)]
+    labels = [IGNORE_INDEX, *ids[1:]]
+    return Row(row.row, row.example_ids[:1], [len(ids)], ids, labels)
+
+
+def _gradients(trainee: Trainee, batch: Batch) -> tuple[float, dict[str, Tensor]]:
+    with trainee.autocast():
+        loss = trainee.losses(batch).loss
+    loss.backward()
+    found = {}
+    for name, parameter in trainee.parameters.items():
+        if parameter.grad is not None:
+            found[name], parameter.grad = parameter.grad, None
+    return float(loss.detach()), found
+
+
+def _difference(one: Tensor, other: Tensor) -> float:
+    scale = float(other.norm())
+    return float((one - other).norm()) / scale if scale else float(one.norm())
+
+
+@contextmanager
+def _random_b(trainee: Trainee) -> Iterator[None]:
+    generator = torch.Generator().manual_seed(0)
+    kept = {n: p.detach().clone() for n, p in trainee.parameters.items() if "lora_B" in n}
+    with torch.no_grad():
+        for name, before in kept.items():
+            noise = torch.randn(before.shape, generator=generator) * SPREAD
+            trainee.parameters[name].add_(noise.to(before.device))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, before in kept.items():
+                trainee.parameters[name].copy_(before)
+
+
+@contextmanager
+def _plain(trainee: Trainee) -> Iterator[Trainee]:
+    """The same model with its modules' own forward and torch's attention."""
+    base = trainee.peft.get_base_model()
+    attention = base.config._attn_implementation
+    if attention == FUSED:
+        base.set_attn_implementation(DOCUMENTS)
+    try:
+        with trainee.fused.off():
+            yield trainee.without_fused()
+    finally:
+        if attention == FUSED:
+            base.set_attn_implementation(FUSED)
