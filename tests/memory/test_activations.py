@@ -28,11 +28,12 @@ from hashtune.memory.closed_form import (
 )
 from hashtune.memory.shapes import read_shape
 from hashtune.records import Row
-from hashtune.spec.schema import Activations, Method, Quantization
+from hashtune.spec.schema import Activations, Kernels, Method, Quantization
 from hashtune.training import loss as training_loss
 from hashtune.training.activations import set_checkpointing
 from hashtune.training.batches import collate
 from hashtune.training.documents import attend_as
+from hashtune.training.fused.attach import attach
 from hashtune.training.model import DTYPES, Trainee, build_trainee, quantization_config
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -142,7 +143,7 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
     if work.soft is not None:
         none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
         soft = Method(type=work.soft, **none, virtual_tokens=work.virtual_tokens)
-        return build_trainee(base, soft, precision=work.precision, seed=0)
+        return parts(build_trainee(base, soft, precision=work.precision, seed=0), work)
     method = Method(
         type="lora",
         variant=work.variant,
@@ -152,8 +153,15 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
         targets="all-linear" if isinstance(work.targets, str) else list(work.targets),
         virtual_tokens=None,
     )
-    attend_as(base, "documents" if work.by_document else "mask", [])
-    return build_trainee(base, method, precision=work.precision, seed=0)
+    kernels: Kernels = "fused" if work.fused else "plain"
+    attend_as(base, "documents" if work.by_document else "mask", [], kernels)
+    return parts(build_trainee(base, method, precision=work.precision, seed=0), work)
+
+
+def parts(trainee: Trainee, work: Workload) -> Trainee:
+    if not work.fused:
+        return trainee
+    return replace(trainee, fused=attach(trainee.peft, precision=work.precision))
 
 
 class Held:
@@ -189,12 +197,13 @@ def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
     with Peak(own) as peak:
         batch = collate(rows)
         with trainee.autocast():
-            sums = training_loss.token_losses(trainee.hidden(batch), batch.labels, trainee.head)
+            sums = trainee.losses(batch)
         sums.loss.backward()
     return peak.peak
 
 
 SOFT = {"virtual_tokens": 16, "targets": (), "r": 0, "masked": False, "trained": TOKENS - 1}
+DOCUMENTS = {"masked": False, "by_document": True}
 CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (4, {"checkpointing": "full"}),
     (3, {"checkpointing": "full", "masked": False, "trained": TOKENS - 1}),
@@ -205,6 +214,11 @@ CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (3, {"checkpointing": "selective", "precision": "bf16"}),
     (4, {"checkpointing": "selective", "dropout": True}),
     (4, {"checkpointing": "selective", "variant": "dora"}),
+    (4, {"checkpointing": "full", "fused": True}),
+    (3, {"checkpointing": "full", "fused": True, "precision": "bf16", **DOCUMENTS}),
+    (3, {"checkpointing": "full", "fused": True, "quantization": "nf4", "precision": "bf16"}),
+    (4, {"checkpointing": "selective", "fused": True, **DOCUMENTS}),
+    (3, {"checkpointing": "selective", "fused": True, "precision": "bf16"}),
 ]
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -228,6 +242,21 @@ SETTINGS: list[dict[str, Any]] = [
     {"quantization": "nf4"},
     {"quantization": "nf4", "precision": "bf16"},
     {"quantization": "int8", "precision": "bf16"},
+    {"fused": True},
+    {"fused": True, **DOCUMENTS},
+    {"fused": True, **DOCUMENTS, "dropout": True},
+    {"fused": True, **DOCUMENTS, "precision": "bf16"},
+    {"fused": True, **DOCUMENTS, "precision": "fp16"},
+    {"fused": True, **DOCUMENTS, "targets": ("q_proj", "v_proj")},
+    {"fused": True, **DOCUMENTS, "targets": ("v_proj", "down_proj")},
+    {"fused": True, "precision": "bf16"},
+    {"fused": True, "masked": False, "trained": TOKENS - 1},
+    {"fused": True, "masked": False, "trained": TOKENS - 1, "precision": "bf16"},
+    {"fused": True, **DOCUMENTS, "variant": "dora"},
+    {"fused": True, **DOCUMENTS, "quantization": "nf4", "precision": "bf16"},
+    {"fused": True, **DOCUMENTS, "quantization": "int8", "precision": "bf16"},
+    {"fused": True, "soft": "prompt", **SOFT},
+    {"fused": True, "soft": "prefix", **SOFT, "masked": True, "precision": "bf16"},
     {"soft": "prompt", **SOFT},
     {"soft": "prompt", **SOFT, "precision": "bf16"},
     {"soft": "prefix", **SOFT, "masked": True},
@@ -275,6 +304,15 @@ def test_offloading_frees_the_inputs_but_for_the_one_in_use() -> None:
     away = replace(work, offload=True)
     assert saved_bytes(work) - saved_bytes(away) == 2 * 32_768
     assert activation_bytes(work) - activation_bytes(away) == 32_768
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_peak_when_fused_logits_dominate(precision: str) -> None:
+    config = TINY | {"vocab_size": 16384}
+    work = work_for(config | {"model_type": "llama"}, precision=precision, fused=True, **DOCUMENTS)
+    peak = measure_peak(make_trainee(work, "llama", config), make_rows(work))
+    assert loss_bytes(work) > activation_bytes(work)
+    assert 1.0 <= estimate_of_the_step(work) / peak <= 1.20
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

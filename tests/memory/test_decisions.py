@@ -60,6 +60,7 @@ def test_changes_and_their_savings() -> None:
         "batch.attention=documents",
         "method.r=8",
         "method.dropout=0.0",
+        "kernels=fused",
         "activations=selective",
         "activations=full",
     }

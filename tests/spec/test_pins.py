@@ -15,6 +15,7 @@ SOFT = {
     **dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")]),
     "method.virtual_tokens": 20,
     "data.packing": False,
+    "batch.attention": "mask",
 }
 START = {"schedule.decay_start": 80}
 
@@ -115,7 +116,10 @@ def test_the_shipped_spec_is_pinned(project):
         ({"schedule.name": "wsd"}, ("schedule.decay", "contradiction")),
         ({"schedule.name": "wsd"}, ("schedule.decay_start", "contradiction")),
         ({**WSD, "schedule.decay_start": 5}, ("schedule.decay_start", "contradiction")),
-        ({"batch.layout": "padding_free"}, ("batch.layout", "contradiction")),
+        (
+            {"batch.layout": "padding_free", "batch.attention": "mask"},
+            ("batch.layout", "contradiction"),
+        ),
         ({"optim.name": "paged_adamw_8bit"}, ("optim.name", "cuda-only")),
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
         ({"activations.offload": True}, ("activations.offload", "contradiction")),

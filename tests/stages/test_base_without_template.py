@@ -190,7 +190,16 @@ def load_plainly(base_dir: Path, folder: Path) -> tuple[Any, Any]:
 def test_other_added_tokens_are_another_training(project: Path, root: Path) -> None:
     tokenize.run()
     pack.run()
-    sections = ("method", "quantization", "optim", "schedule", "batch", "precision", "seed")
+    sections = (
+        "method",
+        "quantization",
+        "optim",
+        "schedule",
+        "batch",
+        "precision",
+        "seed",
+        "kernels",
+    )
     sections += ("activations", "determinism", "checkpoint", "tokenizer", "base_model")
     one = train._identity_parts(read_spec(*sections))
     write_params(root, added_tokens=ADDED[:2])

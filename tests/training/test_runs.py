@@ -21,6 +21,7 @@ PARTS: dict[str, Any] = {
     "optim": {"lr": 1e-4, "name": "adamw"},
     "seed": 1,
     "precision": "fp32",
+    "kernels": "plain",
 }
 HOLDER = """
 import fcntl, sys

@@ -69,6 +69,7 @@ SECTIONS: dict[str, Any] = {
     },
     "activations": {"checkpointing": "none", "offload": False},
     "precision": "fp32",
+    "kernels": "plain",
     "seed": 7,
     "tokenizer": {
         "chat_template": "base",

@@ -17,6 +17,13 @@ LoRA adds its own inputs.
     each DoRA: base's and LoRA's results     2 * out              gradient of the magnitude
     attention mask, if any                   longest row          sdpa's floats of a bool mask
 
+With kernels: fused (training/fused/) a plain LoRA step keeps less:
+
+    norms, q and k norms                     as above in the residual's type, one fp32 factor each
+    attention by document on a CPU           q + 2kv          scores are computed again
+    MLP                                      2 * intermediate their product is computed again
+    each LoRA A                              the input once for modules that read one tensor
+
 A checkpointed block keeps its input only, hidden elements per token (Chen et al. 2016, arXiv
 1604.06174, with segments of one block; 2*s*b*h bytes a layer in Korthikanti et al., section 5), in
 host memory when offloaded; one such block at a time is whole while its backward runs.
@@ -37,7 +44,7 @@ from hashtune.spec.training import EVERY_NTH_BLOCK
 
 MASK_BYTES = {"cpu": 4, "cuda": 1}  # dropout keeps its mask as floats on a CPU, as bytes on CUDA
 # Forward and backward temporaries beside what is kept: measured at 7 to 11 bytes per token and
-# unit of the widest layer, fp32 and bf16.
+# unit of the widest layer, fp32 and bf16; fused parts have no fp32 copies in bf16.
 WORKSPACE_BYTES = 12
 SHARED_INPUTS = (
     ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -59,7 +66,8 @@ def activation_bytes(work: Workload) -> int:
     mask itself. That block is whole after the loss is gone: what the two share is counted once."""
     widest = max(work.shape.intermediate, 2 * work.shape.hidden)
     mask = work.tokens * work.keys if work.masked else 0
-    workspace = work.tokens * widest * WORKSPACE_BYTES + _dora_workspace(work)
+    each = WORKSPACE_BYTES * work.element // FP32 if work.fused_linear else WORKSPACE_BYTES
+    workspace = work.tokens * widest * each + _dora_workspace(work)
     if work.recomputed_blocks:
         workspace = max(0, workspace + _recomputed_bytes(work) - logits_bytes(work))
     return saved_bytes(work) + _not_dropped_bytes(work) + workspace + mask
@@ -81,7 +89,7 @@ def _checkpoint_bytes(work: Workload) -> int:
     if not work.recomputed_blocks:
         return 0
     inputs = 0 if work.offload else work.recomputed_blocks * _input_bytes(work)
-    return inputs + work.tokens * (work.shape.hidden + 1) * FP32
+    return inputs + work.tokens * _one_norm_bytes(work)
 
 
 def _recomputed_bytes(work: Workload) -> int:
@@ -96,7 +104,7 @@ def _recomputed_bytes(work: Workload) -> int:
 def _cast_bytes(work: Workload) -> int:
     """Autocast's copies of all LoRA matrices."""
     matrices = lora_parameters(work.shape, work.r, work.targets)
-    return matrices * work.element if work.element < FP32 else 0
+    return matrices * work.element if work.element < FP32 and not work.fused_linear else 0
 
 
 def _not_dropped_bytes(work: Workload) -> int:
@@ -136,18 +144,26 @@ def estimate(work: Workload) -> Buckets:
 
 
 def _norm_bytes(work: Workload) -> int:
-    """RMSNorm computes in fp32 and keeps its fp32 input and one factor per vector."""
+    """RMSNorm computes in fp32 and keeps its fp32 input and one factor per vector; fused: the input
+    as it is."""
     shape = work.shape
-    bytes_ = shape.block_norms * (shape.hidden + 1) * FP32
+    bytes_ = shape.block_norms * _one_norm_bytes(work)
     if shape.qk_norm:
         heads = shape.heads + shape.kv_heads
-        bytes_ += heads * (shape.head_dim + 1) * FP32
+        element = work.element if work.fused else FP32
+        bytes_ += heads * (shape.head_dim * element + FP32)
     return bytes_
+
+
+def _one_norm_bytes(work: Workload) -> int:
+    return work.shape.hidden * (work.residual if work.fused else FP32) + FP32
 
 
 def _attention_bytes(work: Workload) -> int:
     shape = work.shape
     query = shape.heads * shape.head_dim
+    if work.fused and work.by_document and work.device == "cpu" and not work.dropout:
+        return (query + 2 * shape.kv_heads * shape.head_dim) * work.element
     key_value = query if work.masked else shape.kv_heads * shape.head_dim
     mask = work.keys if work.masked else 0
     return (2 * query + 2 * key_value + mask) * work.element + shape.heads * FP32
@@ -166,7 +182,14 @@ def _soft_bytes(work: Workload) -> int:
 def _mlp_bytes(work: Workload) -> int:
     """Linear4bit gives its result in its input's type, int8 in `precision`."""
     element = work.residual if work.quantization == "nf4" else work.element
+    if _gated(work):
+        return 2 * work.shape.intermediate * element
     return 3 * work.shape.intermediate * element
+
+
+def _gated(work: Workload) -> bool:
+    """Whether the MLP's product is computed again, which its last layer's adapter does."""
+    return work.fused_linear and "mlp.down_proj" in adapted_modules(work.shape, work.targets)
 
 
 def _adapter_bytes(work: Workload) -> int:
@@ -179,15 +202,17 @@ def _adapter_bytes(work: Workload) -> int:
     shape = work.shape
     counts = adapted_modules(shape, work.targets)
     inputs = {linear.name: linear.inputs for linear in shape.linears}
-    own_copies = work.dropout or work.element < FP32
+    own_copies = work.dropout or (work.element < FP32 and not work.fused_linear)
     per_element = work.element + (MASK_BYTES[work.device] if work.dropout else 0)
     total = sum(counts.values()) * work.r * work.element
     for group in SHARED_INPUTS:
         adapted = [counts.get(name, 0) for name in group]
         if own_copies:
             total += sum(adapted) * inputs[group[0]] * per_element
+        elif group == ("mlp.down_proj",) and _gated(work):
+            continue
         elif group != ("self_attn.o_proj",) or work.by_document:
-            total += max(adapted) * inputs[group[0]] * FP32
+            total += max(adapted) * inputs[group[0]] * work.element
     return total
 
 

@@ -34,7 +34,9 @@ BYTES = {"fp32": FP32, "bf16": 2, "fp16": 2}
 # QLoRA, arXiv 2305.14314, section 3).
 NF4_BITS = {True: 4 + 8 / 64 + 32 / (64 * 256), False: 4 + 32 / 64}
 
-LOSS_CHUNK = 512  # CHUNK of training/loss.py, which imports torch; a test compares the two
+# CHUNK of training/loss.py and of training/fused/head.py, which import torch; a test compares them
+LOSS_CHUNK = 512
+HEAD_CHUNK = 128
 
 Buckets = dict[str, int]
 
@@ -49,7 +51,7 @@ class Workload:
     document, `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss,
     `added_tokens` how many rows of embedding and head are trained. Of a prompt or prefix (`soft`)
     there are `virtual_tokens` before each row, and no targets. `offload`: inputs of checkpointed
-    blocks wait in host memory.
+    blocks wait in host memory. `fused`: kernels: fused.
     """
 
     shape: Shape
@@ -74,6 +76,21 @@ class Workload:
     virtual_tokens: int = 0
     checkpointing: Literal["none", "selective", "full"] = "none"
     offload: bool = False
+    fused: bool = False
+
+    @property
+    def fused_linear(self) -> bool:
+        """Whether LoRA's linear layers have the backward of training/fused/lora.py."""
+        plain = self.quantization != "none" or self.dropout or self.variant == "dora"
+        return self.fused and not plain and self.soft is None
+
+    @property
+    def fused_head(self) -> bool:
+        """Whether the loss has the backward of training/fused/head.py."""
+        right = self.precision == "fp32" or (
+            self.precision == "bf16" and self.quantization == "none"
+        )
+        return self.fused and right and not self.added_tokens
 
     @property
     def keys(self) -> int:
@@ -173,8 +190,13 @@ def loss_bytes(work: Workload) -> int:
 
 
 def logits_bytes(work: Workload) -> int:
-    """One chunk of logits and what is computed from it."""
+    """One chunk of logits and what is computed from it; fused: log-softmax and probabilities, and
+    the latter rounded for the product that gives the gradient of all states."""
     trained = work.micro * work.trained
+    if work.fused_head:
+        rounded = work.element if work.element < FP32 else 0
+        chunk = min(HEAD_CHUNK, trained) * work.shape.vocab * (2 * FP32 + rounded)
+        return chunk + trained * work.shape.hidden * work.element
     copies = 5 if trained <= work.loss_chunk else 4
     return min(work.loss_chunk, trained) * work.shape.vocab * copies * FP32
 

@@ -32,12 +32,13 @@ def run() -> None:
     """
     spec = frame.read_spec(
         *("method", "quantization", "optim", "batch", "activations", "precision", "hardware"),
-        "tokenizer",
+        *("tokenizer", "kernels"),
     )
     rows = writers.read_parquet(PACK / "train.parquet")
     steps = writers.read_parquet(PACK / "steps.parquet")
     worst = step_shape(rows)
     added = len(spec.tokenizer.added_tokens)
+    fused = spec.kernels == "fused"
     shape = read_shape(read_manifest(MANIFEST).config)
     work = Workload(
         shape=replace(shape, vocab=shape.vocab + added),  # as if none had a row yet
@@ -52,13 +53,14 @@ def run() -> None:
         # a prefix makes attention take a mask: there are more keys than queries
         masked=(worst.masked and spec.batch.attention == "mask") or spec.method.type == "prefix",
         by_document=spec.batch.attention == "documents"
-        and (worst.masked or spec.batch.layout == "padding_free"),
+        and (fused or worst.masked or spec.batch.layout == "padding_free"),
         loss_chunk=LOSS_CHUNK,
         device=spec.hardware.device,
         overhead_bytes=round(spec.hardware.overhead_gb * GB),
         added_tokens=added,
         checkpointing=spec.activations.checkpointing,
         offload=spec.activations.offload,
+        fused=fused,
     )
     decision = decide(work, available=round(spec.hardware.memory_gb * GB))
     refuse(decision, hardware=spec.hardware.name)

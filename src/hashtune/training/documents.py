@@ -22,6 +22,7 @@ from hashtune.errors import Finding, InputError
 from hashtune.records import Row
 from hashtune.spec.schema import Attention, Kernels
 from hashtune.training.batches import Batch, Lengths
+from hashtune.training.fused.attach import plain_products
 from hashtune.training.fused.attention import CausalAttention
 
 # names among the attention functions of transformers
@@ -145,7 +146,11 @@ def _fused(  # noqa: PLR0917
 ) -> Tensor:
     if window is not None and query.shape[2] > window:
         return _causal(call, query, key, value, window)
-    result: Tensor = CausalAttention.apply(query, key, value, scale)
+    if torch.is_autocast_enabled(query.device.type):  # as it does to SDPA's arguments
+        lower = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(lower), key.to(lower), value.to(lower)
+    with plain_products(query.device):
+        result: Tensor = CausalAttention.apply(query, key, value, scale)
     return result
 
 

@@ -163,6 +163,7 @@ def build_trainee(
     soft = method.type in SOFT
     config = soft_config(method) if soft else lora_config(base, method, matched.names, tokens)
     if getattr(base, "is_quantized", False):
+        _keep_layout(base)
         base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
     seed_all(seed)
     with warnings.catch_warnings():  # peft 0.21 asks transformers 5.24 by an old name
@@ -176,6 +177,15 @@ def build_trainee(
         check_trainable(peft, tokens)
     initial = {n: p.detach().clone() for n, p in trainable.items()} if soft else {}
     return Trainee(peft, trainable, precision, matched.counts, initial)
+
+
+def _keep_layout(base: Any) -> None:
+    """On a CPU with bf16 instructions bitsandbytes 0.50 packs NF4 weights anew for inference, once
+    a module is called in evaluation, and the product of those has no gradient: an evaluation
+    between two steps would end training below every quantised layer."""
+    for module in base.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def _linear_names(base: Any) -> list[str]:

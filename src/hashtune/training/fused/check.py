@@ -19,8 +19,10 @@ from hashtune.training.fused.attention import BLOCK
 from hashtune.training.model import Trainee
 
 TOKENS = BLOCK + 16  # attention takes a second block
-# Relative: the loss, and the norm of each tensor's difference. In bf16 and fp16 both sides round.
-TOLERANCE = {"fp32": (1e-5, 1e-3), "bf16": (1e-2, 1e-1), "fp16": (2e-3, 2e-2)}
+# Relative: the loss, and the norm of each tensor's difference. In bf16 and fp16 both sides round:
+# on SmolLM2-135M in bf16 each is up to 0.15 from fp32 and 0.17 from the other (docs/log.md); a
+# factor forgotten in a backward is 0.5 or more.
+TOLERANCE = {"fp32": (1e-5, 1e-3), "bf16": (1e-2, 4e-1), "fp16": (2e-3, 5e-2)}
 SPREAD = 0.02  # of the random B
 
 
@@ -34,18 +36,13 @@ class Difference:
 
 
 def compare_fused(trainee: Trainee, row: Row) -> Difference:
-    """Loss and gradients of the row's first document on both ways. Parameters, random generators
-    and mode are left as they were; there are no gradients before it and none after it."""
+    """Loss and gradients of the row's first document on both ways. Parameters and random generators
+    are left as they were; there are no gradients before it and none after it."""
     batch = collate([_first(row)])
-    training = trainee.peft.training
-    trainee.peft.eval()  # without dropout and checkpointing
-    try:
-        with _random_b(trainee):
-            loss, fused = _gradients(trainee, batch)
-            with _plain(trainee) as plain:
-                expected, own = _gradients(plain, batch)
-    finally:
-        trainee.peft.train(training)
+    with torch.random.fork_rng(), _random_b(trainee):
+        loss, fused = _gradients(trainee, batch)
+        with _plain(trainee) as plain:
+            expected, own = _gradients(plain, batch)
     off = {name: _difference(fused[name], own[name]) for name in own}
     name = max(off, key=off.__getitem__)
     return Difference(abs(loss - expected) / abs(expected), off[name], name)
@@ -71,6 +68,7 @@ def _first(row: Row) -> Row:
 
 
 def _gradients(trainee: Trainee, batch: Batch) -> tuple[float, dict[str, Tensor]]:
+    torch.manual_seed(0)  # the same dropout on both ways
     with trainee.autocast():
         loss = trainee.losses(batch).loss
     loss.backward()

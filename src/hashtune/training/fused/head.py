@@ -29,20 +29,13 @@ class HeadLoss(Function):  # type: ignore[misc]
         """All three sums; keeps the gradient of the states, if it is needed."""
         gradients = torch.empty_like(states) if ctx.needs_input_grad[0] else None
         wide = torch.promote_types(states.dtype, torch.float32)
-        loss, entropy = (states.new_zeros((), dtype=wide) for _ in range(2))
+        loss = entropy = states.new_zeros((), dtype=wide)
         correct = targets.new_zeros(())
         for begin in range(0, len(targets), CHUNK):
-            part, label = states[begin : begin + CHUNK], targets[begin : begin + CHUNK, None]
-            logits = (part @ weight.t()).to(wide)
-            correct += (logits.argmax(-1, keepdim=True) == label).sum()
-            log_p = logits.log_softmax(-1)
-            del logits
-            loss -= log_p.gather(1, label).sum()
-            p = log_p.exp()
-            entropy -= torch.dot(p.view(-1), log_p.view(-1))
-            if gradients is not None:
-                p.scatter_add_(1, label, p.new_full(label.shape, -1.0))
-                gradients[begin : begin + CHUNK] = p.to(states.dtype) @ weight
+            chunk = slice(begin, begin + CHUNK)
+            part = None if gradients is None else gradients[chunk]
+            sums = _chunk(states[chunk], targets[chunk, None], weight, part)
+            loss, entropy, correct = loss + sums[0], entropy + sums[1], correct + sums[2]
         ctx.save_for_backward(gradients)
         ctx.mark_non_differentiable(entropy, correct)
         return loss, entropy, correct
@@ -52,3 +45,22 @@ class HeadLoss(Function):  # type: ignore[misc]
         """The kept gradient, times that of the loss."""
         (gradients,) = ctx.saved_tensors
         return gradients * above.to(gradients.dtype), None, None
+
+
+def _chunk(
+    states: Tensor, labels: Tensor, weight: Tensor, gradients: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of one chunk, and its gradient written into `gradients`. A function of its own, so that
+    no two chunks of logits live at once."""
+    logits = states @ weight.t()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    correct = (logits.argmax(-1, keepdim=True) == labels).sum()
+    log_p = logits.log_softmax(-1)
+    del logits
+    loss = log_p.gather(1, labels).sum().neg()
+    p = log_p.exp()
+    entropy = torch.dot(p.view(-1), log_p.view(-1)).neg()
+    if gradients is not None:
+        p.scatter_add_(1, labels, p.new_full(labels.shape, -1.0))
+        gradients.copy_(p.to(states.dtype) @ weight)
+    return loss, entropy, correct
