@@ -1,6 +1,7 @@
 """Talks are tokenized in linear time; exits 1 when 4 times the turns take over 8 times as long.
 
-    python bench/long_talks.py [--turns 50 100 200 400] [--split 50 100 200] [--rounds 5] [--per-turn]
+    python bench/long_talks.py [--turns 50 100 200 400] [--split 50 100 200] [--rounds 5]
+                               [--per-turn]
 
     stable    the template prints each answer the same in every place (unstable=error)
     last      it prints reasoning in the last turn only, and `unstable: last` trains that turn
