@@ -19,15 +19,13 @@ dropout, each row is one document, all labels but the first are trained.
 import argparse
 import json
 import sys
-import weakref
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from peak import Peak
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -52,41 +50,19 @@ TINY: Mapping[str, Any] = {
 }
 PRODUCTS = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default]
 RANK, VIRTUAL = 16, 20
-VARIANTS = ("none", "products", "selective", "full", "prompt", "prefix")
+LORA: Mapping[str, Any] = {
+    "type": "lora",
+    "variant": "lora",
+    "r": RANK,
+    "alpha": 16.0,
+    "dropout": 0.0,
+    "targets": "all-linear",
+    "virtual_tokens": None,
+}
+SOFT = ("prompt", "prefix")
+VARIANTS = ("none", "products", "selective", "full", *SOFT)
 LIMITS = {"selective": 1.5, "full": 1.5}
 LIMIT = 1.35
-
-
-class Peak(TorchDispatchMode):
-    """Follows the storages that operations make: bytes alive `now`, and the most at once."""
-
-    def __init__(self, ignored: list[torch.Tensor]) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self.ignored = [tensor.untyped_storage() for tensor in ignored]  # held, so ids stay theirs
-        self.followed = {id(storage) for storage in self.ignored}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, then count what it made."""
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor):
-                self.follow(tensor.untyped_storage())
-        self.peak = max(self.peak, self.now)
-        return out
-
-    def follow(self, storage: torch.UntypedStorage) -> None:
-        """Count a storage until it dies."""
-        key, size = id(storage), storage.nbytes()
-        if key not in self.followed:
-            self.followed.add(key)
-            self.now += size
-            weakref.finalize(storage, self.gone, key, size)
-
-    def gone(self, key: int, size: int) -> None:
-        """It died."""
-        self.followed.remove(key)
-        self.now -= size
 
 
 def main() -> int:
@@ -114,7 +90,7 @@ def main() -> int:
 
 def workload(name: str, config: dict[str, Any], tokens: int, rows: int) -> Workload:
     """The step as the plan describes it."""
-    soft = name if name in ("prompt", "prefix") else None
+    soft = name if name in SOFT else None
     return Workload(
         shape=read_shape(config),
         quantization="none",
@@ -152,15 +128,9 @@ def trainee_of(name: str, folder: Path | None) -> Trainee:
         base = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
         )
-    fields = ("variant", "r", "alpha", "dropout", "targets", "virtual_tokens")
-    values = ("lora", RANK, 16.0, 0.0, "all-linear", None)
-    if name in ("prompt", "prefix"):
-        values = (None, None, None, None, None, VIRTUAL)
-    method = Method(
-        type=name if name in ("prompt", "prefix") else "lora",
-        **dict(zip(fields, values, strict=True)),
-    )
-    trainee = build_trainee(base, method, precision="fp32", seed=0)
+    soft = {**dict.fromkeys(LORA), "type": name, "virtual_tokens": VIRTUAL}
+    method = soft if name in SOFT else LORA
+    trainee = build_trainee(base, Method(**method), precision="fp32", seed=0)
     if name in LIMITS:
         set_checkpointing(trainee, Activations(checkpointing=name, offload=False))
     if name == "products":
