@@ -2,10 +2,10 @@
 
 Read off the modelling code of transformers 5 (sdpa attention, RMSNorm, gated MLP) and PEFT's LoRA
 layer, tensor by tensor; on tiny models saved_tensors_hooks count the same bytes to within 1 %
-(tests/memory/test_activations.py), and a LoRA step of SmolLM2-135M in fp32 peaks 2 to 4 % below
-the estimate (1 and 2 rows of 256 tokens: 0.593 and 1.186 GB beside the weights). Korthikanti et
-al. 2022 (arXiv 2205.05198) count 34*s*b*h per block of a GPT in 16 bits; a frozen base keeps less,
-LoRA adds its own inputs.
+(tests/memory/test_activations.py), and a LoRA step of SmolLM2-135M in fp32 peaks 4.1 and 2.5 %
+below the estimate (1 and 2 rows of 256 tokens: 0.562 and 1.125 GB beside the weights;
+bench/activations.py). Korthikanti et al. 2022 (arXiv 2205.05198) count 34*s*b*h per block of a GPT
+in 16 bits; a frozen base keeps less, LoRA adds its own inputs.
 
     per token and block                      elements             kept for
     norms (2; 4 in Gemma 3), fp32            hidden + 1           their backward

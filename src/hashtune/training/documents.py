@@ -1,10 +1,9 @@
 """Attention inside documents only, by one causal call for each document instead of a mask.
 
 The mask of a row of T tokens makes attention compute T x T products and throw most of them away;
-calls for each document compute what is needed, and nothing of size T x T is built. 9 query and 3
-key heads of 64, documents of 193 to 300 in a row of 1,001 tokens, one thread of a CPU, forward and
-backward: 164 ms with the mask, 40 ms with calls, 60 ms with one call over documents padded to the
-longest (docs/log.md).
+calls for each document compute what is needed, and nothing of size T x T is built. What that saves
+beside the mask, and beside one call over documents padded to the longest, bench/attention.py
+measures (docs/log.md).
 
     two rows, B x T:      a0 a1 a2 b0 b1 _ | c0 c1 c2 c3 c4 c5
     flattened and split:  [a0 a1 a2] [b0 b1] [_] [c0 c1 c2 c3 c4 c5]

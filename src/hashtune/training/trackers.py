@@ -3,8 +3,10 @@
 Chosen by HASHTUNE_TRACKERS=tensorboard,mlflow in the environment, never in the spec: they change
 no bit of an output and rerun nothing. Each gets every point of the curves once, also when the run
 is killed and resumed: `trackers.json` in the run's folder counts the points that each was given.
-What is sent: the values of the curves with their steps, a run name made of the train identity, and
-that identity. Where the tracker's own settings name no server, it writes to local files.
+W&B (0.31) and Trackio (0.43) write from a buffer, each second and each half: a kill can lose what
+they were given since. What is sent: the values of the curves with their steps, a run name made of
+the train identity, and that identity; W&B adds Python's version and the platform. Where the
+tracker's own settings name no server, it writes to local files.
 """
 
 import os
@@ -102,7 +104,7 @@ class Trackers:
         values = {name: float(value) for name, value in point.items() if name != "step"}
         for name, tracker in list(self._open.items()):
             if number > self._given.get(name, 0):
-                self._guarded(name, partial(tracker.log, values, point["step"]))
+                self._guarded(name, partial(tracker.log, values, point["step"], number))
                 if name in self._open:
                     self._given[name] = number
                     self._save()
