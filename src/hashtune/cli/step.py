@@ -16,6 +16,11 @@ from hashtune.spec.load import read_params, read_spec
 LOCK = Path("dvc.lock")
 CODE = Path("build/code/train.json")
 ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
+NEEDED = (
+    *(folder / "train.parquet" for folder in (PREPARE, TOKENIZE, PACK)),
+    *(PACK / "steps.parquet", LOCK),
+)
+TO_RUN = (MANIFEST, CODE, PACK / "eval.parquet")
 REPLAY, ANSWERS = "replay", "build/replay/answers.jsonl"
 
 
@@ -42,29 +47,28 @@ def _checked(text: str, *, again: bool, adapter: Path | None) -> int:
     missing, the plan is of other settings."""
     findings = []
     if not text.removeprefix("-").isdecimal():
-        findings.append(Finding("bad-number", f"{text!r} is no number of a step", field="N"))
-    for stage, folder in (("prepare", PREPARE), ("tokenize", TOKENIZE), ("pack", PACK)):
-        findings += missing(folder / "train.parquet", stage)
-    findings += missing(PACK / "steps.parquet", "pack")
-    findings += missing(LOCK, "pack")
+        message, fix = f"{text!r} is no number of a step", "give a whole number from 1"
+        findings.append(Finding("bad-number", message, field="N", fix=fix))
+    findings += missing([*NEEDED, *(TO_RUN if again else ())], "pack")
     if LOCK.is_file():
         findings += other_plan(LOCK.read_text(encoding="utf-8"), read_params())
-    findings += _cannot_run(adapter) if again else []
+    findings += _no_adapter(adapter) if again and adapter is not None else []
     if adapter is not None and not again:
-        findings.append(Finding("contradiction", "is for --run only", field="--adapter"))
+        fix = "add --run, or leave --adapter away"
+        findings.append(Finding("contradiction", "is for --run only", field="--adapter", fix=fix))
     if findings:
         raise InputError(findings)
     return int(text)
 
 
-def _cannot_run(adapter: Path | None) -> list[Finding]:
-    findings = missing(MANIFEST, "base") + missing(CODE, "code")
-    findings += missing(PACK / "eval.parquet", "pack")
-    for file in [adapter / name for name in ADAPTER] if adapter is not None else []:
-        if not file.is_file():
-            fix = "name the folder of an adapter, such as build/train/adapter"
-            findings.append(Finding("no-adapter", "does not exist", file=str(file), fix=fix))
-    return findings
+def _no_adapter(folder: Path) -> list[Finding]:
+    fix = "name the folder of an adapter, such as build/train/adapter"
+    files = [folder / name for name in ADAPTER]
+    return [
+        Finding("no-adapter", "does not exist", file=str(file), fix=fix)
+        for file in files
+        if not file.is_file()
+    ]
 
 
 def _step(number: int) -> tuple[Record, list[Record]]:
