@@ -7,7 +7,7 @@ from typing import Any
 
 from hashtune.errors import Finding, InputError
 from hashtune.inspection.sheets import Sheet
-from hashtune.records import IGNORE_INDEX
+from hashtune.records import trained_count
 
 Record = Mapping[str, Any]
 
@@ -98,16 +98,12 @@ def listing(step: Record, rows: Sequence[Record], where: Mapping[str, Origin]) -
         f"{step['tokens']} tokens, {step['trained_tokens']} trained"
     ]
     for row in rows:
-        trained = _trained(row["labels"])
+        trained = trained_count(row["labels"])
         weight = trained / max(1, step["trained_tokens"])
         size = len(row["input_ids"])
         facts.append(f"row {row['row']}: {size} tokens, {trained} trained, weight {weight:.4f}")
         edges = pairwise(accumulate(row["lengths"], initial=0))
         for name, (start, end) in zip(row["example_ids"], edges, strict=True):
-            trained = _trained(row["labels"][start:end])
+            trained = trained_count(row["labels"][start:end])
             facts.append(f"  {name}: {end - start} tokens, {trained} trained, {where[name]}")
     return Sheet(f"step {step['step']}", facts)
-
-
-def _trained(labels: Sequence[int]) -> int:
-    return len(labels) - labels.count(IGNORE_INDEX)
