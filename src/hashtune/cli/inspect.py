@@ -12,6 +12,7 @@ from hashtune.cli.base import require_manifest
 from hashtune.cli.outputs import PACK, PREPARE, TOKENIZE, declared, read_table, require
 from hashtune.errors import Finding, InputError
 from hashtune.inspection import choose
+from hashtune.inspection.lines import conversation_of
 from hashtune.inspection.page import as_page
 from hashtune.inspection.sheets import (
     Sheet,
@@ -124,8 +125,7 @@ def _messages(line: Any) -> str | None:
     import pyarrow.compute as pc
 
     table = read_table(PREPARE / f"{line['split']}.parquet", "prepare")
-    names = {line["id"], line["id"].rpartition(".")[0]}
-    found = table.filter(pc.field("id").isin(sorted(names)))
+    found = table.filter(pc.field("id") == conversation_of(line["id"]))
     return str(found["messages"][0]) if found.num_rows else None
 
 

@@ -7,6 +7,7 @@ from hashtune.cli.base import MANIFEST
 from hashtune.cli.outputs import PACK, PREPARE, TOKENIZE, declared, missing, read_table, read_where
 from hashtune.errors import Finding, InputError
 from hashtune.inspection import choose
+from hashtune.inspection.lines import conversation_of
 from hashtune.inspection.sheets import Sheet
 from hashtune.inspection.steps import Origin, Record, check_examples, in_order, listing, origins
 from hashtune.inspection.terminal import as_text
@@ -89,19 +90,15 @@ def _step(number: int) -> tuple[Record, list[Record]]:
 def _origins(rows: list[Record]) -> dict[str, Origin]:
     names = [name for row in rows for name in row["example_ids"]]
     examples = read_where(
-        TOKENIZE / "train.parquet",
-        "tokenize",
-        key="id",
-        among=names,
-        columns=("id", "conversation_id"),
+        TOKENIZE / "train.parquet", "tokenize", key="id", among=names, columns=("id",)
     )
     check_examples(rows, examples)
     conversations = read_where(
         PREPARE / "train.parquet",
         "prepare",
         key="id",
-        among=[example["conversation_id"] for example in examples],
+        among=[conversation_of(name) for name in names],
         columns=("id", "source", "line"),
     )
     files = {name: str(file.uri) for name, file in declared(read_spec("data").data).items()}
-    return origins(examples, conversations, {**files, REPLAY: ANSWERS})
+    return origins(names, conversations, {**files, REPLAY: ANSWERS})
