@@ -16,7 +16,8 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from hashtune.training.trackers import VARIABLE, Trackers, chosen
+from hashtune.training.backends import VARIABLE
+from hashtune.training.trackers import Trackers, chosen
 
 POINTS = [{"step": n, "train/loss": 3.0 - n / 4, "train/lr": 1e-3 / n} for n in range(1, 5)]
 POINTS.insert(2, {"step": 2, "eval/loss": 2.75})

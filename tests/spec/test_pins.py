@@ -20,7 +20,7 @@ SOFT = {
 START = {"schedule.decay_start": 80}
 
 
-def found(project, changes):
+def faults(project, changes):
     params = parse(compose(project))
     for dotted, value in changes.items():
         *sections, key = dotted.split(".")
@@ -28,7 +28,11 @@ def found(project, changes):
         for section in sections:
             target = target[int(section)] if section.isdigit() else target[section]
         target[key] = value
-    return [(f.field, f.rule) for f in check_pins(validate(params), project)]
+    return check_pins(validate(params), project)
+
+
+def found(project, changes):
+    return [(f.field, f.rule) for f in faults(project, changes)]
 
 
 def test_the_shipped_spec_is_pinned(project):
@@ -122,7 +126,10 @@ def test_the_shipped_spec_is_pinned(project):
         ),
         ({"optim.name": "paged_adamw_8bit"}, ("optim.name", "cuda-only")),
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
-        ({"activations.offload": True}, ("activations.offload", "contradiction")),
+        (
+            {"activations.offload": True, "hardware.device": "cuda"},
+            ("activations.offload", "contradiction"),
+        ),
         ({"activations.offload": True}, ("activations.offload", "cuda-only")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
@@ -182,6 +189,45 @@ def test_sources_and_held_out_files_may_be_remote(project):
 @pytest.mark.parametrize("kind", ["prompt", "prefix"])
 def test_a_prompt_over_unpacked_rows_is_whole(project, kind):
     assert found(project, {**SOFT, "method.type": kind}) == []
+
+
+PADDED = {"batch.layout": "padding_free"}
+MASKED = {"batch.attention": "mask", "batch.layout": "rows"}
+OFFLOAD = {"activations.offload": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fix", "fixed"),
+    [
+        (
+            {**SOFT, **PADDED, "batch.attention": "documents"},
+            "batch.attention=mask and batch.layout=rows",
+            MASKED,
+        ),
+        ({**SOFT, **PADDED}, "batch.layout=rows", {"batch.layout": "rows"}),
+        (
+            {**SOFT, "batch.attention": "documents", "batch.layout": "length_grouped"},
+            "batch.attention=mask",
+            {"batch.attention": "mask"},
+        ),
+        (PADDED, "batch.attention=documents, or batch.layout=rows", {"batch.layout": "rows"}),
+        (OFFLOAD, "activations.offload=false", {"activations.offload": False}),
+        (
+            {**OFFLOAD, "activations.checkpointing": "full"},
+            "activations.offload=false",
+            {"activations.offload": False},
+        ),
+        (
+            {**OFFLOAD, "hardware.device": "cuda"},
+            "activations=full, or activations.offload=false",
+            {"activations.checkpointing": "full"},
+        ),
+    ],
+)
+def test_what_a_fix_says_is_accepted(project, changes, fix, fixed):
+    """Planted: each alone was told a fix that the next finding refused."""
+    assert [fault.fix for fault in faults(project, changes)] == [fix]
+    assert found(project, changes | fixed) == []
 
 
 def test_a_method_s_wrong_fields_are_all_named(project):

@@ -18,6 +18,7 @@ from hashtune.training.adapter import CONFIG, WEIGHTS, write_adapter
 from hashtune.training.loop import Loop
 from hashtune.training.model import Trainee, build_trainee
 from hashtune.training.plan import Plan
+from hashtune.training.proof import prove_adapter
 from hashtune.training.summary import summarise
 from hashtune.training.tokens import check_trainable, still_tokens
 
@@ -142,4 +143,10 @@ def test_a_row_that_did_not_move_is_named_after_training(
     assert still_tokens(trainee.peft) == [513]
     write_adapter(trainee.peft, tmp_path / "adapter", base_name="toy", revision="0")
     with pytest.raises(InputError, match=r"rows of the added tokens \[513\] did not move"):
-        summarise(loop, tmp_path / "adapter")
+        prove_adapter(
+            trainee,
+            tmp_path / "adapter",
+            chats.rows[0],
+            updates=loop.progress.updates,
+            start={},
+        )

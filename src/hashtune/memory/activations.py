@@ -40,7 +40,7 @@ from hashtune.memory.closed_form import (
     static_bytes,
 )
 from hashtune.memory.shapes import adapted_modules, lora_parameters
-from hashtune.spec.training import EVERY_NTH_BLOCK
+from hashtune.spec.activations import EVERY_NTH_BLOCK
 
 MASK_BYTES = {"cpu": 4, "cuda": 1}  # dropout keeps its mask as floats on a CPU, as bytes on CUDA
 # Forward and backward temporaries beside what is kept: measured at 7 to 11 bytes per token and

@@ -23,8 +23,8 @@ from hashtune.memory.shapes import (
     magnitude_vectors,
     prompt_matrix,
 )
+from hashtune.spec.activations import EVERY_NTH_BLOCK
 from hashtune.spec.schema import OptimizerName, Variant
-from hashtune.spec.training import EVERY_NTH_BLOCK
 from hashtune.training.utilisation import Work
 
 FP32 = 4

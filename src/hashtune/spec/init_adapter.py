@@ -22,6 +22,8 @@ CONFIG = "adapter_config.json"
 FIELD = "base_model.init_adapter"
 RULE = "init-adapter"
 PARAMS = "params.yaml"
+KIND = "LORA"  # of the adapters that training continues from, and the methods that have it
+METHODS = ("lora", "qlora")
 
 # PEFT's meaning of a key that is not there, and the field of the spec that says the same
 DEFAULTS = {"r": 8, "lora_alpha": 8, "use_rslora": False, "use_dora": False, "peft_type": None}
@@ -41,6 +43,10 @@ def init_findings(
     pin: InitAdapter, method: Method, added_tokens: Sequence[str], root: Path
 ) -> list[Finding]:
     """All findings about the pinned folder, read below `root`."""
+    if method.type not in METHODS:
+        message = f"is an adapter with LoRA matrices, and method.type {method.type} has none"
+        fix = "set it to null, or method=lora"
+        return [Finding("contradiction", message, file=PARAMS, field=FIELD, fix=fix)]
     found = list(_places(pin, root))
     if added_tokens:
         message = "continuing from an adapter with added tokens is not in this version"
@@ -61,6 +67,10 @@ def _places(pin: InitAdapter, root: Path) -> Iterator[Finding]:
     if remote_scheme(pin.path):
         message = "is a URL, and an adapter to continue from lies in the project"
         yield Finding("outside-root", message, file=PARAMS, field=FIELD, fix="put it under data/")
+        return
+    if not pin.path.strip():
+        fix = "name a folder with both files that PEFT writes, or set init_adapter to null"
+        yield Finding("no-file", "is empty", file=PARAMS, field=f"{FIELD}.path", fix=fix)
         return
     for name in (WEIGHTS, CONFIG):
         path, there = place(root, f"{pin.path}/{name}")
@@ -85,22 +95,27 @@ def _config(path: Path, shown: str, method: Method) -> list[Finding]:
 
 
 def config_findings(config: Mapping[str, Any], method: Method, shown: str) -> Iterator[Finding]:
-    """A finding for each key of an adapter_config.json that says another thing than `method`."""
+    """A finding for each key of an adapter_config.json that says another thing than `method`; for
+    the kind alone where that differs, since the keys of another kind mean something else."""
+    known = DEFAULTS | dict(config)
+    if known["peft_type"] != KIND:
+        message = f"the adapter to continue from has peft_type {known['peft_type']!r}, not {KIND!r}"
+        fix = "continue from another adapter, or set it to null"
+        yield Finding(RULE, message, file=PARAMS, field=FIELD, fix=fix)
+        return
     wanted = {
-        "peft_type": "LORA",
         "r": method.r,
         "lora_alpha": method.alpha,
         "use_rslora": method.variant == "rslora",
         "use_dora": method.variant == "dora",
     }
-    known = DEFAULTS | dict(config)
     for key, value in wanted.items():
         if known[key] != value:
-            field = f"method.{FIELDS[key]}" if key in FIELDS else FIELD
+            field = f"method.{FIELDS[key]}"
             message = f"the adapter to continue from has {key} {known[key]!r}, not {value!r}"
             fix = f"{field} as in {shown}, or another adapter"
             yield Finding(RULE, message, file=PARAMS, field=field, fix=fix)
-    for key in sorted(config.keys() - wanted.keys() - NEUTRAL):
+    for key in sorted(config.keys() - wanted.keys() - NEUTRAL - {"peft_type"}):
         value = config[key]
         if value not in (BEGINNINGS if key == "init_lora_weights" else UNSET):
             message = f"sets {key} to {value!r}, which `method` cannot say"

@@ -1,18 +1,17 @@
-"""Rules that join fields of optim, schedule, activations and checkpoint, targets that cannot be
-right, and the choices that need CUDA."""
+"""Rules that join fields of optim, schedule and checkpoint, targets that cannot be right, and the
+choices that need CUDA."""
 
 from collections.abc import Iterator
 
 from hashtune.errors import Finding
-from hashtune.spec.methods import method_findings
-from hashtune.spec.schema import Activations, Optim, Schedule, Spec
+from hashtune.spec.activations import offload_findings
+from hashtune.spec.methods import SOFT, method_findings
+from hashtune.spec.schema import Optim, Schedule, Spec
 from hashtune.spec.targets import entry_faults
 
 FILE = "params.yaml"
 # bitsandbytes 0.50 has no pages on a CPU: it warns and keeps the state where it is
 CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
-# activations.checkpointing: every n-th block is computed again, the first one included
-EVERY_NTH_BLOCK = {"selective": 2, "full": 1}
 
 
 def training_findings(spec: Spec) -> list[Finding]:
@@ -21,30 +20,12 @@ def training_findings(spec: Spec) -> list[Finding]:
     found += [
         *dora_over_int8(spec),
         *padding_free_mask(spec),
-        *offload_of_nothing(spec.activations),
+        *offload_findings(spec.activations, device=spec.hardware.device),
     ]
     found += entry_faults(spec.method.targets or [])
     if spec.hardware.device == "cpu":
-        found += cuda_only(spec.optim) + offload_on_cpu(spec.activations)
+        found += cuda_only(spec.optim)
     return found
-
-
-def offload_of_nothing(activations: Activations) -> list[Finding]:
-    """The finding for offloading where no block is checkpointed."""
-    if not activations.offload or activations.checkpointing != "none":
-        return []
-    message = "offloads the inputs of checkpointed blocks, and no block is checkpointed"
-    fix = "activations=full, or activations.offload=false"
-    return [Finding("contradiction", message, file=FILE, field="activations.offload", fix=fix)]
-
-
-def offload_on_cpu(activations: Activations) -> list[Finding]:
-    """The finding for offloading where activations are in host memory anyway."""
-    if not activations.offload:
-        return []
-    message = "moves activations from a GPU to its host, and this is a CPU"
-    fix = "activations.offload=false"
-    return [Finding("cuda-only", message, file=FILE, field="activations.offload", fix=fix)]
 
 
 def dora_over_int8(spec: Spec) -> list[Finding]:
@@ -62,7 +43,8 @@ def padding_free_mask(spec: Spec) -> list[Finding]:
         return []
     message = "padding_free puts all rows of a micro-batch into one sequence, and a mask pays for "
     message += "every pair of its tokens"
-    fix = "batch.attention=documents, or batch.layout=rows"
+    alone = spec.method.type in SOFT  # which attention by document does not know
+    fix = "batch.layout=rows" if alone else "batch.attention=documents, or batch.layout=rows"
     return [Finding("contradiction", message, file=FILE, field="batch.layout", fix=fix)]
 
 

@@ -21,6 +21,7 @@ from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
+from hashtune.training.backends import VARIABLE
 from hashtune.training.fused.check import check_fused, compare_fused
 from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
@@ -32,7 +33,7 @@ from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
 from hashtune.training.start import Start, begin, read_plan, sampler_of
 from hashtune.training.summary import measure, summarise
-from hashtune.training.trackers import VARIABLE, Trackers, chosen
+from hashtune.training.trackers import Trackers, chosen
 
 MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from hashtune.errors import Finding, nearest
+
+VARIABLE = "HASHTUNE_TRACKERS"
 PROJECT = "hashtune"
 WANDB_OFF = (
     "disable_git",
@@ -181,3 +184,17 @@ KINDS: Mapping[str, Kind] = {
     "mlflow": Kind("mlflow", Mlflow, lambda folder: {"MLFLOW_DISABLE_TELEMETRY": "true"}),
     "trackio": Kind("trackio", Trackio, lambda folder: {"TRACKIO_DIR": str(folder / "trackio")}),
 }
+
+
+def named(value: str) -> list[str]:
+    """The trackers that the variable names, with commas between them."""
+    return [name for name in map(str.strip, value.split(",")) if name]
+
+
+def unknown_trackers(value: str) -> list[Finding]:
+    """A finding for each name that is no tracker's; nothing is imported."""
+    return [
+        Finding("tracker", f"{VARIABLE} names {name!r}", fix=nearest(name, KINDS))
+        for name in named(value)
+        if name not in KINDS
+    ]

@@ -10,13 +10,13 @@ the full line before. They are kept as JSON lines in a log that no stage owns, s
 this machine measured. The curves are an output and get deterministic values only.
 """
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hashtune.inspection.visible import in_a_line
 from hashtune.records import Row
 from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
@@ -27,7 +27,7 @@ from hashtune.training.watch import Watcher
 from hashtune.writers import canonical_json
 
 LOG_EVERY = 10  # steps
-SHOWN = 100  # characters of an answer
+SHOWN = 80  # characters of an answer
 GRADIENT = {"loss": ".4f", "lr": ".2e", "grad norm": ".2f", "accuracy": ".3f", "entropy": ".2f"}
 
 
@@ -115,8 +115,9 @@ class Journal:
         self.progress.samples += samples
         self.say(f"  step {step}  eval loss {result.loss:.4f}  accuracy {result.accuracy:.3f}")
         for sample in samples:
-            answer, reference = (_shown(sample[name]) for name in ("answer", "reference"))
-            self.say(f"    {sample['example']}: {answer} (data: {reference})")
+            self.say(f"    {sample['example']}")
+            self.say(f"      answer  {in_a_line(sample['answer'], most=SHOWN)}")
+            self.say(f"      data    {in_a_line(sample['reference'], most=SHOWN)}")
 
     def _add(self, point: dict[str, Any]) -> None:
         self.progress.points.append(point)
@@ -160,12 +161,6 @@ def speed_line(rates: dict[str, Any]) -> str:
         if rates[name] is not None:
             parts.append(f"{name.upper()} {100 * rates[name]:.1f} %")
     return "  ".join(parts)
-
-
-def _shown(text: str) -> str:
-    """One line, quoted, without what a terminal would obey."""
-    cut = text if len(text) <= SHOWN else text[:SHOWN] + "..."
-    return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
 def _finite(value: float) -> float | None:

@@ -1,7 +1,8 @@
 """Proof of a written adapter: PEFT loads it again beside the trained one, on the same base.
 
-Every lora_B and every virtual token has moved, every tensor of the file has its place and its
-value, the logits of a row are those of the trained adapter to the bit, and not the base's.
+Every lora_B, virtual token and row of an added token has moved, every tensor of the file has its
+place and its value, the logits of a row are those of the trained adapter to the bit, and not the
+base's.
 """
 
 import warnings
@@ -20,6 +21,7 @@ from hashtune.training.adapter import WEIGHTS, compare
 from hashtune.training.batches import collate
 from hashtune.training.model import Trainee
 from hashtune.training.soft_prompts import check_all_parts
+from hashtune.training.tokens import still_tokens
 
 AGAIN = "again"  # the reloaded adapter's name beside "default"
 POSITIONS = 16  # logits of a row's last tokens: a vocabulary has 49,152 of them and more
@@ -39,12 +41,14 @@ def prove_adapter(
         start: tensors of the adapter it continued from, empty if it began fresh.
 
     Raises:
-        InputError: some lora_B or virtual token is what it was, or the adapter changes no logit.
+        InputError: some lora_B, virtual token or row of an added token is what it was, or the
+            adapter changes no logit.
         AssertionError: the file does not give the trained adapter back, a fault of ours.
     """
     tensors = load_file(folder / WEIGHTS)
     if updates:
         check_moved(tensors, start)
+        check_tokens(trainee.peft)
     if updates and trainee.initial:
         changes = {n: p.detach() - trainee.initial[n] for n, p in trainee.parameters.items()}
         check_all_parts(trainee.peft, changes, what="did not move")
@@ -76,6 +80,13 @@ def check_moved(tensors: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> N
         what = "as at the start" if start else "zero"
         message = f"{len(b) - len(still)}/{len(b)} lora_B tensors moved; still {what}: {names}"
         raise InputError(Finding("untrained-layers", message, field="method.targets"))
+
+
+def check_tokens(peft: Any) -> None:
+    """Raise InputError naming the added tokens whose row is what it was."""
+    if still := still_tokens(peft):
+        message = f"the rows of the added tokens {still} did not move"
+        raise InputError(Finding("untrained-tokens", message, field="tokenizer.added_tokens"))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from hashtune.training.proof import evaluating
 from hashtune.training.scaling import build_scaler
 from hashtune.training.step import StepResult
 
+OTHER = "take the adapter of this spec and base, or the spec of this adapter"
 SAMPLES = 3
 SAME = ("peft_type", "lora_alpha", "use_rslora", "use_dora")  # change outputs, not shapes
 Ticks = Callable[[range], Iterable[int]]
@@ -127,7 +128,7 @@ def take_adapter(trainee: Trainee, folder: Path) -> None:
     findings = _misfits(folder / WEIGHTS, tensors, wanted)
     if other:
         message = f"differs from the spec's adapter in {', '.join(other)}"
-        findings.append(Finding("adapter-config", message, file=str(folder / CONFIG)))
+        findings.append(Finding("adapter-config", message, file=str(folder / CONFIG), fix=OTHER))
     if findings:
         raise InputError(findings)
     set_peft_model_state_dict(peft, tensors)
@@ -147,7 +148,7 @@ def _misfits(
             f"adapter-{rule}",
             f"{len(names)} tensors, for instance {', '.join(sorted(names)[:SAMPLES])}",
             file=str(file),
-            fix="the adapter belongs to another spec or base",
+            fix=OTHER,
         )
         for rule, names in faults
         if names

@@ -18,11 +18,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hashtune import writers
-from hashtune.errors import Finding, InputError, nearest
-from hashtune.training.backends import KINDS, Session, Tracker
+from hashtune.errors import Finding, InputError
+from hashtune.training.backends import (
+    KINDS,
+    VARIABLE,
+    Session,
+    Tracker,
+    named,
+    unknown_trackers,
+)
 from hashtune.training.randomness import python_and_numpy_states, restore_rng, torch_states
 
-VARIABLE = "HASHTUNE_TRACKERS"
 STATE = "trackers.json"
 SHOWN = 200  # characters of a tracker's error
 Result = TypeVar("Result")
@@ -38,15 +44,12 @@ def chosen(value: str, *, folder: Path) -> dict[str, Any]:
     Raises:
         InputError: names that are unknown, packages that cannot be imported.
     """
-    names = [name for name in map(str.strip, value.split(",")) if name]
     modules: dict[str, Any] = {}
     findings = []
-    for name in names:
-        if name not in KINDS:
-            message = f"{VARIABLE} names {name!r}"
-            findings.append(Finding("tracker", message, fix=nearest(name, KINDS)))
+    for name in named(value):
+        if (kind := KINDS.get(name)) is None:
+            findings += unknown_trackers(name)
             continue
-        kind = KINDS[name]
         for variable, default in kind.environment(folder).items():
             os.environ.setdefault(variable, default)
         try:
