@@ -59,6 +59,7 @@ SECTIONS: dict[str, Any] = {
         "decay": None,
         "decay_fraction": None,
         "decay_start": None,
+        "branch_from": None,
     },
     "batch": {
         "micro": 2,
@@ -91,6 +92,7 @@ SECTIONS: dict[str, Any] = {
         "early_stop_patience": None,
         "max_skipped_steps": 0,
         "samples": 1,
+        "keep_stable": None,
     },
     "hardware": {
         "name": "box",
