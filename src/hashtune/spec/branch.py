@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding, InputError
-from hashtune.spec.places import PARAMS, folder_findings
+from hashtune.spec.places import PARAMS, folder_findings, place
 from hashtune.spec.schema import BranchFrom
 from hashtune.strict_json import StrictJsonError, parse_strict
 from hashtune.writers import sha256_file
@@ -28,6 +28,10 @@ FIX = "copy build/train/stable of a run with checkpoint.keep_stable; `dvc pull` 
 
 def branch_findings(pin: BranchFrom, root: Path) -> list[Finding]:
     """All findings about the pinned folder, read below `root`."""
+    if place(root, pin.path)[0].is_relative_to(root.resolve() / "build"):
+        message = "lies in build/, which DVC clears before a stage runs"
+        fix = f"cp -r {pin.path} data/stable, and name that folder"
+        return [Finding(RULE, message, file=PARAMS, field=FIELD, fix=fix)]
     places = partial(folder_findings, pin.path, root=root, field=FIELD, what=WHAT, fix=FIX)
     if found := list(places([MANIFEST])):
         return found

@@ -83,12 +83,23 @@ def read_branch(run: Candidate, *, root: Path) -> Branch | None:
         tensors = load_file(folder / TENSORS)
     except (ValueError, KeyError, TypeError, SafetensorError) as error:
         raise _no_state(f"{pin.path} holds no kept state: {error}") from error
-    if state.keys() != KEYS or progress.step != step:
+    if not _whole(state) or progress.step != step:
         raise _no_state(f"{pin.path}/{STATE} is not the state of step {step}")
     if findings := list(fit_findings(state, progress, run)):
         raise InputError(findings)
     same = state["code"].get("modules") == run.code.get("modules")
     return Branch(pin.sha256, state["identity"], same, progress, tensors, state["rng"])
+
+
+def _whole(state: Mapping[str, Any]) -> bool:
+    """Whether what is compared is there: a state made by hand may lack it."""
+    if state.keys() != KEYS or not isinstance(state["steps"], list):
+        return False
+    spec, code = state["spec"], state["code"]
+    if not (isinstance(spec, dict) and isinstance(code, dict)):
+        return False
+    inputs, optim = spec.get("inputs"), spec.get("optim")
+    return isinstance(inputs, dict) and isinstance(optim, dict) and "lr" in optim
 
 
 def _no_state(message: str) -> InputError:
