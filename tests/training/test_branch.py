@@ -295,6 +295,22 @@ def test_without_a_kept_state_the_output_says_so(
     assert refusal(write, branch(pin)) == [("branch", "schedule.branch_from")]
 
 
+def test_a_run_that_ends_before_the_step_says_that_it_kept_nothing(
+    checkout: Path,
+    write: Callable[..., None],
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    losses = iter([1.0, 2.0])
+    monkeypatch.setattr(loops, "evaluate_loss", lambda *a, **k: EvalResult(next(losses), 0.5))
+    pack(plan, ROWS)
+    write(HELD, {"checkpoint": {"keep_stable": 5, "early_stop_patience": 1}})
+    train.run()
+    assert (report()["steps"], report()["kept_stable"]) == (4, None)
+    assert "training ended before step 5: no state is kept" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("changes", "fields"),
     [

@@ -235,6 +235,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"optim": {"grad_clip": 2.0}},
         {"optim": {"neftune_alpha": 5.0}},
         {"schedule": {"min_lr_ratio": 0.2}},
+        {"schedule": {"branch_from": {"path": "data/s", "sha256": "1" * 64}}},
         {"batch": {"micro": 1}},
         {"batch": {"attention": "documents"}},
         {"batch": {"layout": "length_grouped"}},
@@ -248,6 +249,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"checkpoint": {"eval_every_steps": 4}},
         {"checkpoint": {"max_skipped_steps": 1}},
         {"checkpoint": {"samples": 0}},
+        {"checkpoint": {"keep_stable": 2}},
     ]
     for change in changes:
         write_params(change)

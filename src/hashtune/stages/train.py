@@ -126,7 +126,9 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
         branch=begun.branch,
     )
     loop.run()
-    facts["kept_stable"] = hand_out(folder, OUTPUTS["stable"])
+    kept = facts["kept_stable"] = hand_out(folder, OUTPUTS["stable"])
+    if (step := spec.checkpoint.keep_stable) is not None and kept is None:
+        frame.say(f"  training ended before step {step}: no state is kept")
     writers.write_jsonl(OUTPUTS["samples.jsonl"], loop.progress.samples)
     write_adapter(
         trainee.peft,
