@@ -17,6 +17,7 @@ SOFT = {
     "data.packing": False,
     "batch.attention": "mask",
 }
+BRANCH = {"path": "data/no", "sha256": HASH}
 START = {"schedule.decay_start": 80}
 
 
@@ -120,6 +121,9 @@ def test_the_shipped_spec_is_pinned(project):
         ({"schedule.name": "wsd"}, ("schedule.decay", "contradiction")),
         ({"schedule.name": "wsd"}, ("schedule.decay_start", "contradiction")),
         ({**WSD, "schedule.decay_start": 5}, ("schedule.decay_start", "contradiction")),
+        ({"checkpoint.keep_stable": 5}, ("checkpoint.keep_stable", "contradiction")),
+        ({"schedule.branch_from": BRANCH}, ("schedule.branch_from", "contradiction")),
+        ({**WSD, "schedule.branch_from": BRANCH}, ("schedule.branch_from", "no-file")),
         (
             {"batch.layout": "padding_free", "batch.attention": "mask"},
             ("batch.layout", "contradiction"),

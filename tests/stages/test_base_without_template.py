@@ -147,7 +147,7 @@ def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path) -> N
     manifest = read_manifest(Path("build/base/manifest.json"))
     entry: dict[str, Any] = {
         "spec": spec,
-        "training": {"init_adapter": None},
+        "training": {"init_adapter": None, "branch": None},
         "base": manifest_json(manifest),
         "name": "x",
         "run": "x",

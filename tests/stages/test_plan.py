@@ -97,8 +97,28 @@ def test_fits(checkout: Path) -> None:
         "document_mask": False,
     }
     assert report["row"] == 1
-    assert report["tokens"] == 3 * 500
+    assert (report["tokens"], report["first_step"]) == (3 * 500, 1)
     assert report["hours"] * 2.0 == pytest.approx(report["cost"], rel=1e-5)
+
+
+def test_steps_before_a_branch_cost_nothing(checkout: Path) -> None:
+    """Three steps of 500 tokens each; the first is in the state."""
+    plan.run()
+    whole = writers.read_json(REPORT)
+    folder, files = Path("data/stable"), {}
+    for name in ("state.json", "tensors.safetensors"):
+        writers.write_bytes(folder / name, b"x")
+        files[name] = {"size": 1, "sha256": writers.sha256_bytes(b"x")}
+    writers.write_json(folder / "manifest.json", {"step": 1, "files": files})
+    pin = {"path": "data/stable", "sha256": writers.sha256_file(folder / "manifest.json")}
+    write_params(**{"schedule.branch_from": pin})
+    plan.run()
+    report = writers.read_json(REPORT)
+    assert (report["tokens"], report["first_step"]) == (1000, 2)
+    assert report["hours"] == pytest.approx(whole["hours"] * 2 / 3, rel=1e-5)
+    (folder / "state.json").write_text("y", encoding="utf-8")
+    with pytest.raises(InputError, match="pin-differs"):
+        plan.run()
 
 
 def test_added_tokens_are_reckoned_with(checkout: Path) -> None:

@@ -145,6 +145,7 @@ SCHEDULE = {
     "decay": None,
     "decay_fraction": None,
     "decay_start": None,
+    "branch_from": None,
 }
 
 
@@ -188,6 +189,7 @@ def make_loop(
             "early_stop_patience": None,
             "max_skipped_steps": 0,
             "samples": 0,
+            "keep_stable": None,
         }
 
         def say(text: str) -> None:
@@ -205,6 +207,7 @@ def make_loop(
             run=tmp_path / run,
             identity=identity,
             spec={"note": "the spec text"},
+            code={},
         )
         trainee = trainee or make_trainee(dropout=dropout)
         curves = tmp_path / f"curves-{run}"

@@ -59,6 +59,7 @@ SECTIONS: dict[str, Any] = {
         "decay": None,
         "decay_fraction": None,
         "decay_start": None,
+        "branch_from": None,
     },
     "batch": {
         "micro": 2,
@@ -92,6 +93,7 @@ SECTIONS: dict[str, Any] = {
         "early_stop_patience": None,
         "max_skipped_steps": 0,
         "samples": 1,
+        "keep_stable": None,
     },
     "hardware": {
         "name": "box",
@@ -234,6 +236,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"optim": {"grad_clip": 2.0}},
         {"optim": {"neftune_alpha": 5.0}},
         {"schedule": {"min_lr_ratio": 0.2}},
+        {"schedule": {"branch_from": {"path": "data/s", "sha256": "1" * 64}}},
         {"batch": {"micro": 1}},
         {"batch": {"attention": "documents"}},
         {"batch": {"layout": "length_grouped"}},
@@ -247,6 +250,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"checkpoint": {"eval_every_steps": 4}},
         {"checkpoint": {"max_skipped_steps": 1}},
         {"checkpoint": {"samples": 0}},
+        {"checkpoint": {"keep_stable": 2}},
     ]
     for change in changes:
         write_params(change)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding
-from hashtune.spec.places import place
-from hashtune.spec.rows import remote_scheme
+from hashtune.spec.places import PARAMS, folder_findings
 from hashtune.spec.schema import InitAdapter, Method
 from hashtune.strict_json import StrictJsonError, parse_strict
 from hashtune.writers import sha256_file
@@ -21,7 +20,6 @@ WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
 FIELD = "base_model.init_adapter"
 RULE = "init-adapter"
-PARAMS = "params.yaml"
 KIND = "LORA"  # of the adapters that training continues from, and the methods that have it
 METHODS = ("lora", "qlora")
 
@@ -64,24 +62,9 @@ def init_findings(
 
 
 def _places(pin: InitAdapter, root: Path) -> Iterator[Finding]:
-    if remote_scheme(pin.path):
-        message = "is a URL, and an adapter to continue from lies in the project"
-        yield Finding("outside-root", message, file=PARAMS, field=FIELD, fix="put it under data/")
-        return
-    if not pin.path.strip():
-        fix = "name a folder with both files that PEFT writes, or set init_adapter to null"
-        yield Finding("no-file", "is empty", file=PARAMS, field=f"{FIELD}.path", fix=fix)
-        return
-    for name in (WEIGHTS, CONFIG):
-        path, there = place(root, f"{pin.path}/{name}")
-        shown = f"'{pin.path}/{name}'"
-        if not path.is_relative_to(root.resolve()):
-            message, fix = f"{shown} leaves the project", "put the folder under data/"
-            yield Finding("outside-root", message, file=PARAMS, field=FIELD, fix=fix)
-        elif not there:
-            fix = "name a folder with both files that PEFT writes; `dvc pull` if DVC tracks it"
-            message = f"{shown} does not exist"
-            yield Finding("no-file", message, file=PARAMS, field=FIELD, fix=fix)
+    fix = "name a folder with both files that PEFT writes; `dvc pull` if DVC tracks it"
+    what = "an adapter to continue from"
+    return folder_findings(pin.path, (WEIGHTS, CONFIG), root=root, field=FIELD, what=what, fix=fix)
 
 
 def _config(path: Path, shown: str, method: Method) -> list[Finding]:

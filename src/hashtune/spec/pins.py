@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hashtune.errors import Finding
+from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
 from hashtune.spec.places import place
 from hashtune.spec.rows import REMOTE, address_fault, field_faults, policy_faults, remote_scheme
@@ -27,6 +28,7 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
     return [
         *_base_model(spec),
         *_init_adapter(spec, root),
+        *_branch(spec, root),
         *_data(spec),
         *_declarations(spec),
         *_plain_text(spec),
@@ -67,6 +69,11 @@ def _base_model(spec: Spec) -> Iterator[Finding]:
 def _init_adapter(spec: Spec, root: Path) -> list[Finding]:
     pin = spec.base_model.init_adapter
     return init_findings(pin, spec.method, spec.tokenizer.added_tokens, root) if pin else []
+
+
+def _branch(spec: Spec, root: Path) -> list[Finding]:
+    pin = spec.schedule.branch_from
+    return branch_findings(pin, root) if pin else []
 
 
 def _data(spec: Spec) -> Iterator[Finding]:

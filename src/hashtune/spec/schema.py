@@ -242,9 +242,18 @@ class Optim(Section):
     neftune_alpha: Positive | None
 
 
+class BranchFrom(Section):
+    """The state of another run's stable phase: its folder in the project, the sha256 of its
+    manifest.json."""
+
+    path: str
+    sha256: Sha256
+
+
 class Schedule(Section):
     """Learning rate over steps. Warm-up in steps or as a fraction of all; of wsd the shape of the
-    decay and its length as a fraction, or the number of updates before it."""
+    decay and its length as a fraction, or the number of updates before it. branch_from: the state
+    that the run begins with; the steps before it are not run."""
 
     name: Literal["cosine", "linear", "constant", "wsd"]
     warmup_fraction: Share | None
@@ -253,6 +262,7 @@ class Schedule(Section):
     decay: Literal["linear", "cosine", "1-sqrt"] | None
     decay_fraction: Share | None
     decay_start: Whole | None
+    branch_from: BranchFrom | None
 
 
 class Duration(Section):
@@ -292,7 +302,8 @@ class Determinism(Section):
 class Checkpoint(Section):
     """Resume state: how often, how many, and which one becomes the adapter. early_stop_patience:
     evaluations without a new best eval loss after which training ends; null is off. samples: eval
-    prompts that are answered at each evaluation; 0 is off."""
+    prompts that are answered at each evaluation; 0 is off. keep_stable: the step of a stable phase
+    whose state is kept for branches; null is off."""
 
     every_steps: Count
     keep_last: Count
@@ -301,6 +312,7 @@ class Checkpoint(Section):
     early_stop_patience: Count | None
     max_skipped_steps: Whole
     samples: Whole
+    keep_stable: Count | None
 
 
 class Evaluation(Section):

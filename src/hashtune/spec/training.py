@@ -16,7 +16,8 @@ CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
 
 def training_findings(spec: Spec) -> list[Finding]:
     """All findings about how training is set, before anything is computed."""
-    found = [*_warmup(spec.schedule), *_decay(spec.schedule), *method_findings(spec)]
+    found = [*_warmup(spec.schedule), *_decay(spec.schedule), *_stable(spec)]
+    found += method_findings(spec)
     found += [
         *dora_over_int8(spec),
         *padding_free_mask(spec),
@@ -88,3 +89,18 @@ def _decay(schedule: Schedule) -> Iterator[Finding]:
             "one of decay_fraction and decay_start says where the decay of wsd begins",
             "set the other one to null",
         )
+
+
+def _stable(spec: Spec) -> Iterator[Finding]:
+    """Only wsd and constant have a phase at one rate, whose state fits runs of any length."""
+    if spec.schedule.name in ("wsd", "constant"):
+        return
+    fields = {
+        "schedule.branch_from": spec.schedule.branch_from,
+        "checkpoint.keep_stable": spec.checkpoint.keep_stable,
+    }
+    for field, value in fields.items():
+        if value is not None:
+            message = f"schedule {spec.schedule.name} has no stable phase"
+            fix = "schedule=wsd or schedule=constant, or null"
+            yield Finding("contradiction", message, file=FILE, field=field, fix=fix)

@@ -15,6 +15,7 @@ from hashtune.memory.decisions import GB, decide, duration
 from hashtune.memory.report import describe, lines, refuse
 from hashtune.memory.shapes import read_shape
 from hashtune.packing.stats import step_shape
+from hashtune.spec.branch import branch_step
 from hashtune.spec.methods import SOFT
 from hashtune.spec.schema import Method
 from hashtune.store.manifest import read_manifest
@@ -32,10 +33,11 @@ def run() -> None:
     """
     spec = frame.read_spec(
         *("method", "quantization", "optim", "batch", "activations", "precision", "hardware"),
-        *("tokenizer", "kernels"),
+        *("tokenizer", "kernels", "schedule"),
     )
     rows = writers.read_parquet(PACK / "train.parquet")
-    steps = writers.read_parquet(PACK / "steps.parquet")
+    first = branch_step(spec.schedule.branch_from, Path.cwd())
+    steps = writers.read_parquet(PACK / "steps.parquet")[first:]
     worst = step_shape(rows)
     added = len(spec.tokenizer.added_tokens)
     fused = spec.kernels == "fused"
@@ -74,7 +76,8 @@ def run() -> None:
         price_per_hour=spec.hardware.price_per_hour,
     )
     report: dict[str, Any] = describe(work, decision, time, currency=spec.hardware.currency)
-    frame.write_report("plan", report | {"hardware": spec.hardware.name, "row": worst.row})
+    facts = {"hardware": spec.hardware.name, "row": worst.row, "first_step": first + 1}
+    frame.write_report("plan", report | facts)
     writers.write_text(FITS, "fits\n")
     frame.closing_table(f"fits on {spec.hardware.name}", lines(report))
 

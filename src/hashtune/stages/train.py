@@ -1,12 +1,13 @@
 """train: the adapter.
 
-Reads the packing plan and the base, and the adapter to continue from where one is pinned
-(base_model.init_adapter); trains with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes
-build/train/adapter/, build/train/curves/ and build/train/samples.jsonl (answers to a few eval
-prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer improves
-(checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step, checkpoint
-and exit 75; `dvc repro` continues to the same bits. HASHTUNE_TRACKERS names trackers that get the
-curves too; they change no output.
+Reads the packing plan and the base, and where they are pinned the adapter to continue from
+(base_model.init_adapter) and the state of another run's stable phase (schedule.branch_from); trains
+with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes build/train/adapter/, curves/, stable/
+(the state that checkpoint.keep_stable asks for, for branches) and samples.jsonl (answers to a few
+eval prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer
+improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step,
+checkpoint and exit 75; `dvc repro` continues to the same bits. HASHTUNE_TRACKERS names trackers
+that get the curves too; they change no output.
 """
 
 import os
@@ -31,6 +32,7 @@ from hashtune.training.origins import source_lines
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
+from hashtune.training.stable import hand_out
 from hashtune.training.start import Start, begin, read_plan, sampler_of
 from hashtune.training.summary import measure, summarise
 from hashtune.training.trackers import Trackers, chosen
@@ -45,6 +47,7 @@ OUTPUTS = {
     "adapter": OUT / "adapter",
     "curves": OUT / "curves",
     "samples.jsonl": OUT / "samples.jsonl",
+    "stable": OUT / "stable",
     "report.json": Path("reports/train.json"),
 }
 
@@ -87,7 +90,12 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
 
 def ready(spec: Spec) -> Start:
     """What training starts from; `hashtune step N --run` starts from the same."""
-    return begin(spec, read_plan(PACK), read_manifest(MANIFEST), root=Path.cwd())
+    return begin(
+        *(spec, read_plan(PACK), read_manifest(MANIFEST)),
+        root=Path.cwd(),
+        parts=_identity_parts(spec),
+        code=writers.read_json(CODE),
+    )
 
 
 def settings_of(spec: Spec, folder: Path) -> Settings:
@@ -101,6 +109,7 @@ def settings_of(spec: Spec, folder: Path) -> Settings:
         run=folder,
         identity=folder.name,
         spec=_identity_parts(spec),
+        code=writers.read_json(CODE),
     )
 
 
@@ -108,6 +117,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
     begun = ready(spec)
     trainee, plan, manifest = begun.trainee, begun.plan, begun.manifest
     facts: dict[str, object] = {"init_adapter": init_sha256(spec)}
+    facts["branch"] = begun.branch.facts() if begun.branch else None
     facts |= {"recomputed_blocks": begun.recomputed, "route": trainee.route}
     facts |= _probe(trainee, plan, spec.batch.layout) | _fused(trainee, plan)
     loop = Loop(
@@ -115,8 +125,12 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
         aside=_aside(spec, trainee),
         sampler=sampler_of(spec, manifest, plan),
         trackers=trackers,
+        branch=begun.branch,
     )
     loop.run()
+    kept = facts["kept_stable"] = hand_out(folder, OUTPUTS["stable"])
+    if (step := spec.checkpoint.keep_stable) is not None and kept is None:
+        frame.say(f"  training ended before step {step}: no state is kept")
     writers.write_jsonl(OUTPUTS["samples.jsonl"], loop.progress.samples)
     write_adapter(
         trainee.peft,

@@ -54,6 +54,7 @@ class Journal:
         total: steps of the plan.
         watcher: sees every point, those of a resumed checkpoint too.
         told: the meter as it was at the last full line.
+        begins_after: the step of the state that the run branched from, 0 for none.
     """
 
     progress: Progress
@@ -65,11 +66,12 @@ class Journal:
     aside: Aside
     watcher: Watcher
     told: Meter = field(default_factory=Meter)
+    begins_after: int = 0
 
     def start(self) -> None:
-        """Catch up with the progress and say how utilisation is counted; a run that starts at
-        step 1 starts its log anew."""
-        if self.aside.log is not None and self.progress.step == 0:
+        """Catch up with the progress and say how utilisation is counted; a run at its first
+        step starts its log anew."""
+        if self.aside.log is not None and self.progress.step == self.begins_after:
             self.aside.log.unlink(missing_ok=True)
         for point in self.progress.points:
             self.watcher.see(point)
@@ -90,7 +92,7 @@ class Journal:
                     "train/lr": lr,
                 }
             )
-        if step in (1, self.total) or step % LOG_EVERY == 0:
+        if step in (self.begins_after + 1, self.total) or step % LOG_EVERY == 0:
             self._full(result, lr)
         else:
             self.say(f"  step {step}/{self.total}  loss {result.loss:.4f}")

@@ -1,8 +1,10 @@
 """What a training run starts from: the base, the adapter on it, the packing plan."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -14,6 +16,8 @@ from hashtune.store.added_tokens import rows_needed, token_ids
 from hashtune.store.loader import load_base, load_tokenizer
 from hashtune.store.manifest import Manifest
 from hashtune.training.activations import set_checkpointing
+from hashtune.training.branch import Branch, check_trainable, read_branch
+from hashtune.training.branch_fit import Candidate
 from hashtune.training.documents import attend_as
 from hashtune.training.fused.attach import attach
 from hashtune.training.init_adapter import continue_from, read_adapter
@@ -26,23 +30,43 @@ from hashtune.training.soft_prompts import check_single_documents
 @dataclass(frozen=True, slots=True)
 class Start:
     """What training starts from. `adapter`: tensors of the one it continues from, if any;
-    `recomputed`: how many blocks the backward computes again."""
+    `recomputed`: how many blocks the backward computes again; `branch`: the state of another run
+    that it begins with, if any."""
 
     trainee: Trainee
     plan: Plan
     manifest: Manifest
     adapter: dict[str, Tensor]
     recomputed: int
+    branch: Branch | None
 
 
-def begin(spec: Spec, plan: Plan, manifest: Manifest, *, root: Path) -> Start:
+def begin(
+    spec: Spec,
+    plan: Plan,
+    manifest: Manifest,
+    *,
+    root: Path,
+    parts: Mapping[str, Any],
+    code: Mapping[str, Any],
+) -> Start:
     """The base with the adapter that training starts from, random generators seeded, and the plan.
 
-    Raises InputError for settings that do not fit the plan or the base.
+    Args:
+        spec: the sections that train reads.
+        plan: the packing plan.
+        manifest: of the base.
+        root: of the project.
+        parts: what decides the run's bits, from identity_parts.
+        code: the record of build/code/train.json.
+
+    Raises:
+        InputError: settings do not fit the plan, the base or the state to branch from.
     """
     set_determinism(spec.determinism)
     check_plan(plan, spec.schedule, spec.checkpoint)
     check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
+    branch = read_branch(Candidate(spec, plan, parts, code), root=root)
     added = spec.tokenizer.added_tokens
     adapter = read_adapter(spec.base_model.init_adapter, spec.method, added, root)
     tokens = _token_ids(manifest, added)
@@ -60,8 +84,9 @@ def begin(spec: Spec, plan: Plan, manifest: Manifest, *, root: Path) -> Start:
     continue_from(trainee.peft, adapter)
     if spec.kernels == "fused":
         trainee = replace(trainee, fused=attach(trainee.peft, precision=spec.precision))
+    check_trainable(branch, trainee.parameters)
     recomputed = set_checkpointing(trainee, spec.activations)
-    return Start(trainee, plan, manifest, adapter, recomputed)
+    return Start(trainee, plan, manifest, adapter, recomputed, branch)
 
 
 def read_plan(pack: Path) -> Plan:
