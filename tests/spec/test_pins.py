@@ -101,7 +101,6 @@ def test_the_shipped_spec_is_pinned(project):
             {**SOFT, "batch.attention": "documents"},
             ("batch.attention", "contradiction"),
         ),
-        ({**SOFT, "quantization.type": "nf4"}, ("method.type", "contradiction")),
         (
             {**SOFT, "tokenizer.added_tokens": ["<|a|>"]},
             ("tokenizer.added_tokens", "contradiction"),
@@ -177,7 +176,8 @@ def test_sources_and_held_out_files_may_be_remote(project):
 
 @pytest.mark.parametrize("kind", ["prompt", "prefix"])
 def test_a_prompt_over_unpacked_rows_is_whole(project, kind):
-    assert found(project, {**SOFT, "method.type": kind}) == []
+    for stored in ("none", "nf4", "int8"):
+        assert found(project, {**SOFT, "method.type": kind, "quantization.type": stored}) == []
 
 
 def test_a_method_s_wrong_fields_are_all_named(project):

@@ -76,8 +76,9 @@ def _edits(work: Workload) -> dict[str, Edit]:
     if work.micro > 1:
         micro = work.micro // 2
         edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
-    if work.quantization != "nf4" and work.soft is None:
-        edits["method=qlora"] = lambda w: replace(w, quantization="nf4", double_quant=True)
+    if work.quantization != "nf4":  # beside virtual tokens, the base alone
+        setting = "method=qlora" if work.soft is None else "quantization=nf4"
+        edits[setting] = lambda w: replace(w, quantization="nf4", double_quant=True)
     if work.precision == "fp32":
         edits["precision=bf16"] = lambda w: replace(w, precision="bf16")
     if work.longest_row > 1:
