@@ -71,11 +71,6 @@ def test_another_hash_names_both(root: Path) -> None:
     assert "0" * 64 in finding.message
 
 
-def test_added_tokens_are_not_there_yet(root: Path) -> None:
-    [finding] = init_findings(PIN, METHOD, ["<|a|>"], root)
-    assert (finding.rule, finding.field) == ("not-there-yet", FIELD)
-
-
 def test_every_difference_of_the_configuration_in_one_run(root: Path) -> None:
     other = {
         "peft_type": "LORA",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding
+from hashtune.spec.init_tokens import INDICES, PARAMS, RULE, token_findings
 from hashtune.spec.places import place
 from hashtune.spec.rows import remote_scheme
 from hashtune.spec.schema import InitAdapter, Method
@@ -20,8 +21,6 @@ from hashtune.writers import sha256_file
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
 FIELD = "base_model.init_adapter"
-RULE = "init-adapter"
-PARAMS = "params.yaml"
 
 # PEFT's meaning of a key that is not there, and the field of the spec that says the same
 DEFAULTS = {"r": 8, "lora_alpha": 8, "use_rslora": False, "use_dora": False, "peft_type": None}
@@ -31,6 +30,7 @@ NEUTRAL = {
     *("task_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision"),
     *("inference_mode", "lora_dropout", "target_modules", "exclude_modules", "layers_pattern"),
     *("layers_to_transform", "megatron_core", "qalora_group_size", "runtime_config"),
+    INDICES,  # compared with the added tokens, in init_tokens.py
 }
 # the other ways to begin an adapter change the base too, which is then not the pinned one
 BEGINNINGS: tuple[Any, ...] = (True, False, "gaussian")
@@ -41,12 +41,7 @@ def init_findings(
     pin: InitAdapter, method: Method, added_tokens: Sequence[str], root: Path
 ) -> list[Finding]:
     """All findings about the pinned folder, read below `root`."""
-    found = list(_places(pin, root))
-    if added_tokens:
-        message = "continuing from an adapter with added tokens is not in this version"
-        fix = "set it to null, or tokenizer.added_tokens to []"
-        found.append(Finding("not-there-yet", message, file=PARAMS, field=FIELD, fix=fix))
-    if found:
+    if found := list(_places(pin, root)):
         return found
     folder = root / pin.path
     if (sha256 := sha256_file(folder / WEIGHTS)) != pin.sha256:
@@ -54,7 +49,11 @@ def init_findings(
         fix = "restore the file, or pin the new content in conf/"
         field = f"{FIELD}.sha256"
         found.append(Finding("pin-differs", message, file=PARAMS, field=field, fix=fix))
-    return [*found, *_config(folder / CONFIG, f"{pin.path}/{CONFIG}", method)]
+    config = _config(folder / CONFIG, f"{pin.path}/{CONFIG}")
+    if isinstance(config, Finding):
+        return [*found, config]
+    found += config_findings(config, method, f"{pin.path}/{CONFIG}")
+    return [*found, *token_findings(root, pin.path, config.get(INDICES), added_tokens)]
 
 
 def _places(pin: InitAdapter, root: Path) -> Iterator[Finding]:
@@ -74,14 +73,12 @@ def _places(pin: InitAdapter, root: Path) -> Iterator[Finding]:
             yield Finding("no-file", message, file=PARAMS, field=FIELD, fix=fix)
 
 
-def _config(path: Path, shown: str, method: Method) -> list[Finding]:
+def _config(path: Path, shown: str) -> dict[str, Any] | Finding:
     try:
         config = parse_strict(path.read_text(encoding="utf-8"))
     except (StrictJsonError, UnicodeDecodeError) as error:
-        return [Finding(RULE, f"is no JSON: {error}", file=shown)]
-    if not isinstance(config, dict):
-        return [Finding(RULE, "is no JSON object", file=shown)]
-    return list(config_findings(config, method, shown))
+        return Finding(RULE, f"is no JSON: {error}", file=shown)
+    return config if isinstance(config, dict) else Finding(RULE, "is no JSON object", file=shown)
 
 
 def config_findings(config: Mapping[str, Any], method: Method, shown: str) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from typing import Any
 from hashtune import frame, writers
 from hashtune.spec.schema import Layout, Spec
 from hashtune.store.loader import home
-from hashtune.store.manifest import Manifest, read_manifest
+from hashtune.store.manifest import read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
@@ -121,6 +121,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
         OUTPUTS["adapter"],
         base_name=manifest.name,
         revision=str(manifest.source["revision"]),
+        tokens=begun.tokens,
         prove=partial(
             prove_adapter,
             trainee,
@@ -129,7 +130,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
             start=begun.adapter,
         ),
     )
-    _report(loop, manifest, facts)
+    _report(loop, begun, facts)
 
 
 def _aside(spec: Spec, trainee: Trainee) -> Aside:
@@ -152,15 +153,15 @@ def _probe(trainee: Trainee, plan: Plan, layout: Layout) -> dict[str, object]:
     return {"documents_apart": "proven before training"}
 
 
-def _report(loop: Loop, manifest: Manifest, facts: dict[str, object]) -> None:
+def _report(loop: Loop, begun: Start, facts: dict[str, object]) -> None:
     weights = OUTPUTS["adapter"] / WEIGHTS
-    report = {**summarise(loop, OUTPUTS["adapter"]), **facts}
+    report = {**summarise(loop, OUTPUTS["adapter"], start=begun.adapter), **facts}
     measured = measure(loop)
     signals = [signal.name for signal in loop.journal.watcher.fired]
     frame.write_report("train", report)
     frame.write_machine("train", measured, belongs_to=weights)
     frame.closing_table(
-        f"train: adapter over {manifest.name}",
+        f"train: adapter over {begun.manifest.name}",
         report | {"signals": ", ".join(signals) or "none", "speed": speed_line(measured)},
     )
 

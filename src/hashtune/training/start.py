@@ -25,13 +25,15 @@ from hashtune.training.soft_prompts import check_single_documents
 @dataclass(frozen=True, slots=True)
 class Start:
     """What training starts from. `adapter`: tensors of the one it continues from, if any;
-    `recomputed`: how many blocks the backward computes again."""
+    `recomputed`: how many blocks the backward computes again; `tokens`: text -> id of the added
+    ones, in the spec's order."""
 
     trainee: Trainee
     plan: Plan
     manifest: Manifest
     adapter: dict[str, Tensor]
     recomputed: int
+    tokens: dict[str, int]
 
 
 def begin(spec: Spec, plan: Plan, manifest: Manifest, *, root: Path) -> Start:
@@ -42,9 +44,9 @@ def begin(spec: Spec, plan: Plan, manifest: Manifest, *, root: Path) -> Start:
     set_determinism(spec.determinism)
     check_plan(plan, spec.schedule, spec.checkpoint)
     check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
-    added = spec.tokenizer.added_tokens
+    added = _added(manifest, spec.tokenizer.added_tokens)
     adapter = read_adapter(spec.base_model.init_adapter, spec.method, added, root)
-    tokens = _token_ids(manifest, added)
+    tokens = sorted(added.values())
     base = load_base(
         manifest,
         dtype=spec.precision,
@@ -57,7 +59,7 @@ def begin(spec: Spec, plan: Plan, manifest: Manifest, *, root: Path) -> Start:
     )
     continue_from(trainee.peft, adapter)
     recomputed = set_checkpointing(trainee, spec.activations)
-    return Start(trainee, plan, manifest, adapter, recomputed)
+    return Start(trainee, plan, manifest, adapter, recomputed, added)
 
 
 def read_plan(pack: Path) -> Plan:
@@ -79,6 +81,9 @@ def sampler_of(spec: Spec, manifest: Manifest, plan: Plan) -> Sampler:
     return Sampler(prompts, decode, frozenset(tokenizer.all_special_ids))
 
 
-def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
-    """Ids of the added tokens; the tokenizer is loaded only where there are any."""
-    return token_ids(load_tokenizer(manifest, texts), texts) if texts else []
+def _added(manifest: Manifest, texts: list[str]) -> dict[str, int]:
+    """Text -> id of the added tokens; the tokenizer is loaded only where there are any."""
+    if not texts:
+        return {}
+    tokenizer = load_tokenizer(manifest, texts)
+    return {text: number for text in texts for number in token_ids(tokenizer, [text])}

@@ -1,7 +1,10 @@
 """What a finished run says of itself: facts that are part of the output, and what was measured."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from hashtune.errors import Finding, InputError
 from hashtune.training.adapter import WEIGHTS
@@ -11,13 +14,16 @@ from hashtune.training.tokens import still_tokens
 from hashtune.writers import sha256_file
 
 
-def summarise(loop: Loop, adapter: Path) -> dict[str, Any]:
-    """Deterministic facts of the run, for reports/train.json.
+def summarise(
+    loop: Loop, adapter: Path, *, start: Mapping[str, Tensor] | None = None
+) -> dict[str, Any]:
+    """Deterministic facts of the run, for reports/train.json. `start`: tensors of the adapter that
+    it continued from, if any.
 
     Raises InputError when updates were made but the row of an added token is what it was.
     """
     progress = loop.progress
-    still = still_tokens(loop.trainee.peft)
+    still = still_tokens(loop.trainee.peft, start or {})
     if progress.updates and still:
         message = f"the rows of the added tokens {still} did not move"
         raise InputError(Finding("untrained-tokens", message, field="tokenizer.added_tokens"))
