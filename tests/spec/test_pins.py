@@ -102,6 +102,10 @@ def test_the_shipped_spec_is_pinned(project):
             ("batch.attention", "contradiction"),
         ),
         (
+            {**SOFT, "batch.attention": "documents", "batch.layout": "padding_free"},
+            ("batch.layout", "contradiction"),
+        ),
+        (
             {**SOFT, "tokenizer.added_tokens": ["<|a|>"]},
             ("tokenizer.added_tokens", "contradiction"),
         ),

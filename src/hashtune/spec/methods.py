@@ -49,6 +49,9 @@ def _one_document(spec: Spec) -> Iterator[Finding]:
     if spec.batch.attention == "documents":
         message = f"attention by document knows nothing of the virtual tokens of {kind}"
         yield _finding("batch.attention", message, "batch.attention=mask")
+        if spec.batch.layout == "padding_free":  # else told only once the attention is a mask
+            message = f"padding_free needs attention by document, which {kind} cannot have"
+            yield _finding("batch.layout", message, "batch.layout=rows")
     if spec.activations.checkpointing != "none":
         message = f"blocks are not computed again with {kind}: a prefix would be in the cache twice"
         yield _finding("activations.checkpointing", message, "activations=none, or method=lora")
