@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hashtune.memory import activations
+from hashtune.memory import activations, closed_form
 from hashtune.memory.activations import activation_bytes, saved_bytes
 from hashtune.memory.closed_form import (
     LOSS_CHUNK,
@@ -35,6 +35,7 @@ from hashtune.training.batches import collate
 from hashtune.training.documents import attend_as
 from hashtune.training.fused.attach import attach
 from hashtune.training.model import DTYPES, Trainee, build_trainee, quantization_config
+from hashtune.training.scaling import build_scaler, scaled
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 torch.set_num_threads(1)
@@ -198,7 +199,7 @@ def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
         batch = collate(rows)
         with trainee.autocast():
             sums = trainee.losses(batch)
-        sums.loss.backward()
+        scaled(sums.loss, build_scaler(trainee, None)).backward()
     return peak.peak
 
 
@@ -239,8 +240,16 @@ SETTINGS: list[dict[str, Any]] = [
     {"precision": "bf16", "masked": False, "trained": TOKENS - 1},
     {"precision": "bf16", "dropout": True},
     {"precision": "bf16", "targets": ("q_proj", "v_proj")},
+    {"precision": "fp16"},
+    {"precision": "fp16", "masked": False, "trained": TOKENS - 1},
+    {"precision": "fp16", "masked": False, "by_document": True},
+    {"precision": "fp16", "dropout": True},
+    {"precision": "fp16", "variant": "dora"},
+    {"precision": "fp16", "quantization": "nf4"},
+    {"precision": "fp16", "quantization": "int8"},
     {"quantization": "nf4"},
     {"quantization": "nf4", "precision": "bf16"},
+    {"quantization": "int8"},
     {"quantization": "int8", "precision": "bf16"},
     {"fused": True},
     {"fused": True, **DOCUMENTS},
@@ -261,6 +270,12 @@ SETTINGS: list[dict[str, Any]] = [
     {"soft": "prompt", **SOFT, "precision": "bf16"},
     {"soft": "prefix", **SOFT, "masked": True},
     {"soft": "prefix", **SOFT, "masked": True, "precision": "bf16"},
+    {"soft": "prompt", **SOFT, "quantization": "nf4"},
+    {"soft": "prompt", **SOFT, "quantization": "nf4", "precision": "bf16"},
+    {"soft": "prompt", **SOFT, "quantization": "int8", "precision": "fp16"},
+    {"soft": "prefix", **SOFT, "masked": True, "quantization": "nf4", "precision": "fp16"},
+    {"soft": "prefix", **SOFT, "masked": True, "quantization": "int8"},
+    {"soft": "prefix", **SOFT, "masked": True, "quantization": "int8", "precision": "bf16"},
 ]
 
 
@@ -343,3 +358,30 @@ def test_a_formula_that_forgets_a_tensor_is_caught(monkeypatch: pytest.MonkeyPat
     measured = measure_saved(make_trainee(work, "llama", TINY), make_rows(work))
     monkeypatch.setattr(activations, "_mlp_bytes", lambda work: 2 * 160 * 4)
     assert saved_bytes(work) / measured < 0.9
+
+
+def test_planted_fault_fp16_reckoned_as_fp32_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = work_for(TINY | {"model_type": "llama"}, precision="fp16")
+    trainee, rows = make_trainee(work, "llama", TINY), make_rows(work)
+    monkeypatch.setitem(closed_form.BYTES, "fp16", 4)
+    assert saved_bytes(work) / measure_saved(trainee, rows) > 1.2
+    assert estimate_of_the_step(work) / measure_peak(trainee, rows) > 1.35
+
+
+@pytest.mark.parametrize(
+    ("quantization", "scales"), [("none", 0), ("int8", 1152 * 4), ("nf4", 1344 + 21)]
+)
+@pytest.mark.parametrize("kind", ["prompt", "prefix"])
+def test_static_bytes_of_virtual_tokens_in_fp16(kind: Any, quantization: Any, scales: int) -> None:
+    """Adapter and gradients are fp32 over each base. `scales` of two blocks with 43,008 weights in
+    576 outputs each: int8 an fp32 for an output; nf4 a byte for 64 weights, an fp32 for 256 of
+    those."""
+    work = work_for(
+        TINY | {"model_type": "llama"},
+        **{**SOFT, "soft": kind, "quantization": quantization, "precision": "fp16"},
+    )
+    trainee = make_trainee(work, "llama", TINY)
+    static, trained = static_bytes(work), sum(p.numel() for p in trainee.parameters.values())
+    assert static["adapter"] == static["gradients"] == 4 * trained
+    held = [p for p in trainee.peft.parameters() if not p.requires_grad]
+    assert static["weights"] == sum(p.numel() * p.element_size() for p in held) + scales

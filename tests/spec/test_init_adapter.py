@@ -91,11 +91,6 @@ def test_a_method_without_lora_is_named_by_its_type(kind: str, root: Path) -> No
     assert finding.fix == "set it to null, or method=lora"
 
 
-def test_added_tokens_are_not_there_yet(root: Path) -> None:
-    [finding] = init_findings(PIN, METHOD, ["<|a|>"], root)
-    assert (finding.rule, finding.field) == ("not-there-yet", FIELD)
-
-
 def test_every_difference_of_the_configuration_in_one_run(root: Path) -> None:
     other = {
         "peft_type": "LORA",

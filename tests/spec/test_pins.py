@@ -107,7 +107,10 @@ def test_the_shipped_spec_is_pinned(project):
             {**SOFT, "batch.attention": "documents"},
             ("batch.attention", "contradiction"),
         ),
-        ({**SOFT, "quantization.type": "nf4"}, ("method.type", "contradiction")),
+        (
+            {**SOFT, "batch.attention": "documents", "batch.layout": "padding_free"},
+            ("batch.layout", "contradiction"),
+        ),
         (
             {**SOFT, "tokenizer.added_tokens": ["<|a|>"]},
             ("tokenizer.added_tokens", "contradiction"),
@@ -192,7 +195,8 @@ def test_sources_and_held_out_files_may_be_remote(project):
 
 @pytest.mark.parametrize("kind", ["prompt", "prefix"])
 def test_a_prompt_over_unpacked_rows_is_whole(project, kind):
-    assert found(project, {**SOFT, "method.type": kind}) == []
+    for stored in ("none", "nf4", "int8"):
+        assert found(project, {**SOFT, "method.type": kind, "quantization.type": stored}) == []
 
 
 PADDED = {"batch.layout": "padding_free"}

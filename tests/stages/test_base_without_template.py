@@ -52,8 +52,9 @@ def bare_base(folder: Path) -> Manifest:
     return resolve(source, name="bare", say=lambda text: None)
 
 
-def write_params(root: Path, **tokenizer: Any) -> None:
+def write_params(root: Path, *, init_adapter: object = None, **tokenizer: Any) -> None:
     params = read_params(root / "params.yaml")
+    params["base_model"] |= {"init_adapter": init_adapter}
     params["data"] |= {"max_seq_len": 64}
     params["data"]["task"] |= {"metric": "exact_match", "fields": [], "base_instruction": None}
     params["tokenizer"] |= {
@@ -135,18 +136,9 @@ def test_control_strings_of_several_ids_are_named(
     assert "tokenizer.added_tokens" in str(caught.value)
 
 
-def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path) -> None:
-    tokenize.run()
-    pack.run()
-    train.run()
-    baseline.run()
-    evaluate.run()
-    (before,) = writers.read_jsonl(Path("build/baseline/task.jsonl"))
-    assert before["prompt"] and writers.read_json(Path("reports/train.json"))["steps"] == 3
-    folder, spec = project / "released", read_params()
-    manifest = read_manifest(Path("build/base/manifest.json"))
-    entry: dict[str, Any] = {
-        "spec": spec,
+def entry_of(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "spec": read_params(),
         "training": {"init_adapter": None, "branch": None},
         "base": manifest_json(manifest),
         "name": "x",
@@ -155,7 +147,18 @@ def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path) -> N
         "verdict": "pass",
         "evidence": {"rules": []},
     }
-    release._write_adapter(folder, entry, manifest)
+
+
+def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path) -> None:
+    tokenize.run()
+    pack.run()
+    train.run()
+    baseline.run()
+    evaluate.run()
+    (before,) = writers.read_jsonl(Path("build/baseline/task.jsonl"))
+    assert before["prompt"] and writers.read_json(Path("reports/train.json"))["steps"] == 3
+    folder, manifest = project / "released", read_manifest(Path("build/base/manifest.json"))
+    release._write_adapter(folder, entry_of(manifest), manifest)
     config = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     assert config == {"eos_token_id": [0, 2, 514]}  # C26: the template's stop is among them
     assert (folder / "chat_template.jinja").read_text(encoding="utf-8") == TEMPLATE
@@ -172,6 +175,40 @@ def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path) -> N
     (answer,) = writers.read_jsonl(Path("build/evaluate/task.jsonl"))
     assert answer["tokens"] == len(written)
     assert answer["answer"] == tokenizer.decode([i for i in written if i not in (0, 2, 514)])
+
+
+def test_a_released_adapter_with_its_tokens_is_continued_from(project: Path, root: Path) -> None:
+    """train, the released folder under data/, train again from it, evaluate; then other orders."""
+    tokenize.run()
+    pack.run()
+    train.run()
+    first = writers.read_json(Path("reports/train.json"))
+    manifest = read_manifest(Path("build/base/manifest.json"))
+    Path("data").mkdir()
+    release._write_adapter(Path("data/first"), entry_of(manifest), manifest)
+    pin = {"path": "data/first", "sha256": first["adapter_sha256"]}
+    write_params(root, init_adapter=pin)
+    train.run()
+    report = writers.read_json(Path("reports/train.json"))
+    assert report["init_adapter"] == first["adapter_sha256"] != report["adapter_sha256"]
+    assert report["loss_first"] < first["loss_first"]  # it begins where the first one ended
+    baseline.run()
+    evaluate.run()
+    (answer,) = writers.read_jsonl(Path("build/evaluate/task.jsonl"))
+    assert answer["tokens"]
+    release._write_adapter(project / "second", entry_of(manifest), manifest)
+    rows = writers.read_json(project / "second/added_token_rows.json")
+    assert rows == [{"id": 512 + n, "text": text} for n, text in enumerate(ADDED)]
+    tokenizer, model = load_plainly(materialise(manifest), project / "second")
+    assert tokenizer(ADDED[2])["input_ids"] == [514]
+    assert torch.isfinite(model(torch.tensor([[512, 513]])).logits).all()
+    for other in (ADDED[::-1], ADDED[:2], []):
+        write_params(root, init_adapter=pin, added_tokens=other)
+        with pytest.raises(InputError) as caught:
+            train.run()
+        [finding] = caught.value.findings
+        assert (finding.rule, finding.field) == ("init-adapter", "tokenizer.added_tokens")
+        assert finding.fix
 
 
 def load_plainly(base_dir: Path, folder: Path) -> tuple[Any, Any]:

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from hashtune.records import IGNORE_INDEX, Row
-from hashtune.spec.schema import Batch, Checkpoint, Method, Optim, Schedule
+from hashtune.spec.schema import Batch, Checkpoint, Method, Optim, Quantization, Schedule
 from hashtune.store.synthetic import build_synthetic
 from hashtune.training.loop import Loop
-from hashtune.training.model import DTYPES, Trainee, build_trainee
+from hashtune.training.model import DTYPES, Trainee, build_trainee, quantization_config
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.samples import Sampler
 from hashtune.training.signals import StopRequest
@@ -46,11 +46,17 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_base(base_folder: Path) -> Callable[..., Any]:
     """A fresh base each call: PEFT changes the modules in place."""
 
-    def make(dtype: torch.dtype = torch.float32) -> Any:
+    def make(dtype: torch.dtype = torch.float32, stored: Any = "none") -> Any:
         from transformers import AutoModelForCausalLM
 
+        precision = next(name for name, value in DTYPES.items() if value == dtype)
+        kind = Quantization(type=stored, double_quant=stored == "nf4")
         return AutoModelForCausalLM.from_pretrained(
-            base_folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+            base_folder,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            local_files_only=True,
+            quantization_config=quantization_config(kind, precision),
         ).eval()
 
     return make
@@ -87,9 +93,9 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
 def make_soft(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
     """A trainee with a prompt or prefix of three virtual tokens."""
 
-    def make(kind: Any, *, precision: str = "fp32", seed: int = 7) -> Trainee:
+    def make(kind: Any, *, precision: str = "fp32", seed: int = 7, stored: str = "none") -> Trainee:
         none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
-        base = make_base(torch.bfloat16 if precision == "bf16" else torch.float32)
+        base = make_base(DTYPES[precision], stored)
         method = Method(type=kind, **none, virtual_tokens=3)
         return build_trainee(base, method, precision=precision, seed=seed)
 

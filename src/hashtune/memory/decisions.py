@@ -93,8 +93,9 @@ def _batch_edits(work: Workload) -> dict[str, Edit]:
 
 def _method_edits(work: Workload) -> dict[str, Edit]:
     edits: dict[str, Edit] = {}
-    if work.quantization != "nf4" and work.soft is None:
-        edits["method=qlora"] = lambda w: replace(w, quantization="nf4", double_quant=True)
+    if work.quantization != "nf4":  # beside virtual tokens, the base alone
+        setting = "method=qlora" if work.soft is None else "quantization=nf4"
+        edits[setting] = lambda w: replace(w, quantization="nf4", double_quant=True)
     if work.r > 1:
         rank = work.r // 2
         edits[f"method.r={rank}"] = lambda w: replace(w, r=rank)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding
+from hashtune.spec.init_tokens import INDICES, RULE, token_findings
 from hashtune.spec.places import PARAMS, folder_findings
 from hashtune.spec.schema import InitAdapter, Method
 from hashtune.strict_json import StrictJsonError, parse_strict
@@ -19,7 +20,6 @@ from hashtune.writers import sha256_file
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
 FIELD = "base_model.init_adapter"
-RULE = "init-adapter"
 KIND = "LORA"  # of the adapters that training continues from, and the methods that have it
 METHODS = ("lora", "qlora")
 
@@ -31,6 +31,7 @@ NEUTRAL = {
     *("task_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision"),
     *("inference_mode", "lora_dropout", "target_modules", "exclude_modules", "layers_pattern"),
     *("layers_to_transform", "megatron_core", "qalora_group_size", "runtime_config"),
+    INDICES,  # compared with the added tokens, in init_tokens.py
 }
 # the other ways to begin an adapter change the base too, which is then not the pinned one
 BEGINNINGS: tuple[Any, ...] = (True, False, "gaussian")
@@ -45,12 +46,7 @@ def init_findings(
         message = f"is an adapter with LoRA matrices, and method.type {method.type} has none"
         fix = "set it to null, or method=lora"
         return [Finding("contradiction", message, file=PARAMS, field=FIELD, fix=fix)]
-    found = list(_places(pin, root))
-    if added_tokens:
-        message = "continuing from an adapter with added tokens is not in this version"
-        fix = "set it to null, or tokenizer.added_tokens to []"
-        found.append(Finding("not-there-yet", message, file=PARAMS, field=FIELD, fix=fix))
-    if found:
+    if found := list(_places(pin, root)):
         return found
     folder = root / pin.path
     if (sha256 := sha256_file(folder / WEIGHTS)) != pin.sha256:
@@ -58,7 +54,11 @@ def init_findings(
         fix = "restore the file, or pin the new content in conf/"
         field = f"{FIELD}.sha256"
         found.append(Finding("pin-differs", message, file=PARAMS, field=field, fix=fix))
-    return [*found, *_config(folder / CONFIG, f"{pin.path}/{CONFIG}", method)]
+    config = _config(folder / CONFIG, f"{pin.path}/{CONFIG}")
+    if isinstance(config, Finding):
+        return [*found, config]
+    found += config_findings(config, method, f"{pin.path}/{CONFIG}")
+    return [*found, *token_findings(root, pin.path, config.get(INDICES), added_tokens)]
 
 
 def _places(pin: InitAdapter, root: Path) -> Iterator[Finding]:
@@ -67,14 +67,12 @@ def _places(pin: InitAdapter, root: Path) -> Iterator[Finding]:
     return folder_findings(pin.path, (WEIGHTS, CONFIG), root=root, field=FIELD, what=what, fix=fix)
 
 
-def _config(path: Path, shown: str, method: Method) -> list[Finding]:
+def _config(path: Path, shown: str) -> dict[str, Any] | Finding:
     try:
         config = parse_strict(path.read_text(encoding="utf-8"))
     except (StrictJsonError, UnicodeDecodeError) as error:
-        return [Finding(RULE, f"is no JSON: {error}", file=shown)]
-    if not isinstance(config, dict):
-        return [Finding(RULE, "is no JSON object", file=shown)]
-    return list(config_findings(config, method, shown))
+        return Finding(RULE, f"is no JSON: {error}", file=shown)
+    return config if isinstance(config, dict) else Finding(RULE, "is no JSON object", file=shown)
 
 
 def config_findings(config: Mapping[str, Any], method: Method, shown: str) -> Iterator[Finding]:

@@ -48,9 +48,10 @@ def _one_document(spec: Spec) -> Iterator[Finding]:
         yield _finding("data.packing", message, "data.packing=false, or method=lora")
     if spec.batch.attention == "documents":
         message = f"attention by document knows nothing of the virtual tokens of {kind}"
-        padding_free = spec.batch.layout == "padding_free"  # which a mask is too dear for
-        rows = " and batch.layout=rows" if padding_free else ""
-        yield _finding("batch.attention", message, f"batch.attention=mask{rows}")
+        yield _finding("batch.attention", message, "batch.attention=mask")
+        if spec.batch.layout == "padding_free":  # else told only once the attention is a mask
+            message = f"padding_free needs attention by document, which {kind} cannot have"
+            yield _finding("batch.layout", message, "batch.layout=rows")
     if spec.activations.checkpointing != "none":
         message = f"blocks are not computed again with {kind}: a prefix would be in the cache twice"
         yield _finding("activations.checkpointing", message, "activations=none, or method=lora")

@@ -18,7 +18,7 @@ from typing import Any
 from hashtune import frame, writers
 from hashtune.spec.schema import Layout, Spec
 from hashtune.store.loader import home
-from hashtune.store.manifest import Manifest, read_manifest
+from hashtune.store.manifest import read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import WEIGHTS, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
@@ -137,6 +137,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
         OUTPUTS["adapter"],
         base_name=manifest.name,
         revision=str(manifest.source["revision"]),
+        tokens=begun.tokens,
         prove=partial(
             prove_adapter,
             trainee,
@@ -145,7 +146,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
             start=begun.adapter,
         ),
     )
-    _report(loop, manifest, facts)
+    _report(loop, begun, facts)
 
 
 def _aside(spec: Spec, trainee: Trainee) -> Aside:
@@ -180,7 +181,7 @@ def _fused(trainee: Trainee, plan: Plan) -> dict[str, object]:
     return {"fused": trainee.fused.counts}
 
 
-def _report(loop: Loop, manifest: Manifest, facts: dict[str, object]) -> None:
+def _report(loop: Loop, begun: Start, facts: dict[str, object]) -> None:
     weights = OUTPUTS["adapter"] / WEIGHTS
     report = {**summarise(loop, OUTPUTS["adapter"]), **facts}
     measured = measure(loop)
@@ -188,7 +189,7 @@ def _report(loop: Loop, manifest: Manifest, facts: dict[str, object]) -> None:
     frame.write_report("train", report)
     frame.write_machine("train", measured, belongs_to=weights)
     frame.closing_table(
-        f"train: adapter over {manifest.name}",
+        f"train: adapter over {begun.manifest.name}",
         report | {"signals": ", ".join(signals) or "none", "speed": speed_line(measured)},
     )
 

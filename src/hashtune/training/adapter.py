@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hashtune import writers
 from hashtune.spec import init_adapter as pinned
+from hashtune.spec.init_tokens import TOKENS
 
 WEIGHTS = pinned.WEIGHTS
 CONFIG = pinned.CONFIG
@@ -21,12 +22,15 @@ def write_adapter(
     *,
     base_name: str,
     revision: str,
+    tokens: Mapping[str, int] | None = None,
     prove: Callable[[Path], None] | None = None,
 ) -> None:
     """Write adapter_model.safetensors and adapter_config.json as PEFT reads them.
 
-    PEFT's own config would name this machine's store path and print a set in hash order. `prove`
-    gets the folder before it has its real name: what fails never has it.
+    PEFT's own config would name this machine's store path and print a set in hash order. `tokens`
+    are the added ones, text -> id: the config has the ids of their rows only, and whoever continues
+    from the adapter needs the texts (spec/init_tokens.py). `prove` gets the folder before it has
+    its real name: what fails never has it.
     """
     from peft import get_peft_model_state_dict
 
@@ -43,6 +47,9 @@ def write_adapter(
     with writers.staged_directory(folder) as staged:
         save_file(tensors, staged / WEIGHTS, metadata={"format": "pt"})
         writers.write_json(staged / CONFIG, {k: _plain(v) for k, v in config.items()})
+        if tokens:
+            rows = [{"id": number, "text": text} for text, number in tokens.items()]
+            writers.write_json(staged / TOKENS, rows)
         check_adapter(staged, tensors)
         if prove is not None:
             prove(staged)

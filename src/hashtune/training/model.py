@@ -23,6 +23,7 @@ from hashtune.training.batches import Batch
 from hashtune.training.documents import attention_inputs
 from hashtune.training.fused.attach import NOTHING, Fused, plain_products
 from hashtune.training.loss import LossSums, token_losses
+from hashtune.training.quantised import prepare_quantised
 from hashtune.training.soft_prompts import soft_config
 from hashtune.training.tokens import check_trainable, trainable_rows
 
@@ -100,7 +101,11 @@ class Trainee:
         """In which types it is trained, read off the model: adapter, base, compute."""
         trained = {_type_name(parameter.dtype) for parameter in self.parameters.values()}
         frozen = {n: p for n, p in self.peft.named_parameters() if not p.requires_grad}
-        adapted = {n: p for n, p in frozen.items() if n.endswith("base_layer.weight")} or frozen
+        matrices = {f"{name}.weight" for name in _linear_names(self.peft.get_base_model())}
+        adapted = {n: p for n, p in frozen.items() if n.endswith("base_layer.weight")}
+        adapted = adapted or {
+            n: p for n, p in frozen.items() if n.removeprefix("base_model.") in matrices
+        }
         sizes: Counter[str] = Counter()
         for parameter in adapted.values():
             sizes[_type_name(parameter.dtype)] += parameter.numel()
@@ -147,7 +152,7 @@ def build_trainee(
     depends on `seed` alone. Raises InputError for targets that match no
     module and for models this version cannot run (no `.model` backbone with an `.lm_head`).
     """
-    from peft import get_peft_model, prepare_model_for_kbit_training
+    from peft import get_peft_model
 
     if not (hasattr(base, "model") and hasattr(base, "lm_head")):
         raise InputError(
@@ -163,8 +168,7 @@ def build_trainee(
     soft = method.type in SOFT
     config = soft_config(method) if soft else lora_config(base, method, matched.names, tokens)
     if getattr(base, "is_quantized", False):
-        _keep_layout(base)
-        base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
+        base = prepare_quantised(base)
     seed_all(seed)
     with warnings.catch_warnings():  # peft 0.21 asks transformers 5.24 by an old name
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
@@ -177,15 +181,6 @@ def build_trainee(
         check_trainable(peft, tokens)
     initial = {n: p.detach().clone() for n, p in trainable.items()} if soft else {}
     return Trainee(peft, trainable, precision, matched.counts, initial)
-
-
-def _keep_layout(base: Any) -> None:
-    """On a CPU with bf16 instructions bitsandbytes 0.50 packs NF4 weights anew for inference, once
-    a module is called in evaluation, and the product of those has no gradient: an evaluation
-    between two steps would end training below every quantised layer."""
-    for module in base.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = False
 
 
 def _linear_names(base: Any) -> list[str]:

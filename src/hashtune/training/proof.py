@@ -48,7 +48,7 @@ def prove_adapter(
     tensors = load_file(folder / WEIGHTS)
     if updates:
         check_moved(tensors, start)
-        check_tokens(trainee.peft)
+        check_tokens(trainee.peft, start)
     if updates and trainee.initial:
         changes = {n: p.detach() - trainee.initial[n] for n, p in trainee.parameters.items()}
         check_all_parts(trainee.peft, changes, what="did not move")
@@ -82,9 +82,9 @@ def check_moved(tensors: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> N
         raise InputError(Finding("untrained-layers", message, field="method.targets"))
 
 
-def check_tokens(peft: Any) -> None:
+def check_tokens(peft: Any, start: Mapping[str, Tensor]) -> None:
     """Raise InputError naming the added tokens whose row is what it was."""
-    if still := still_tokens(peft):
+    if still := still_tokens(peft, start):
         message = f"the rows of the added tokens {still} did not move"
         raise InputError(Finding("untrained-tokens", message, field="tokenizer.added_tokens"))
 

@@ -31,7 +31,7 @@ from hashtune.training.soft_prompts import check_single_documents
 class Start:
     """What training starts from. `adapter`: tensors of the one it continues from, if any;
     `recomputed`: how many blocks the backward computes again; `branch`: the state of another run
-    that it begins with, if any."""
+    that it begins with, if any; `tokens`: text -> id of the added ones, in the spec's order."""
 
     trainee: Trainee
     plan: Plan
@@ -39,6 +39,7 @@ class Start:
     adapter: dict[str, Tensor]
     recomputed: int
     branch: Branch | None
+    tokens: dict[str, int]
 
 
 def begin(
@@ -67,9 +68,9 @@ def begin(
     check_plan(plan, spec.schedule, spec.checkpoint)
     check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
     branch = read_branch(Candidate(spec, plan, parts, code), root=root)
-    added = spec.tokenizer.added_tokens
+    added = _added(manifest, spec.tokenizer.added_tokens)
     adapter = read_adapter(spec.base_model.init_adapter, spec.method, added, root)
-    tokens = _token_ids(manifest, added)
+    tokens = sorted(added.values())
     base = load_base(
         manifest,
         dtype=spec.precision,
@@ -86,7 +87,7 @@ def begin(
         trainee = replace(trainee, fused=attach(trainee.peft, precision=spec.precision))
     check_trainable(branch, trainee.parameters)
     recomputed = set_checkpointing(trainee, spec.activations)
-    return Start(trainee, plan, manifest, adapter, recomputed, branch)
+    return Start(trainee, plan, manifest, adapter, recomputed, branch, added)
 
 
 def read_plan(pack: Path) -> Plan:
@@ -108,6 +109,9 @@ def sampler_of(spec: Spec, manifest: Manifest, plan: Plan) -> Sampler:
     return Sampler(prompts, decode, frozenset(tokenizer.all_special_ids))
 
 
-def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
-    """Ids of the added tokens; the tokenizer is loaded only where there are any."""
-    return token_ids(load_tokenizer(manifest, texts), texts) if texts else []
+def _added(manifest: Manifest, texts: list[str]) -> dict[str, int]:
+    """Text -> id of the added tokens; the tokenizer is loaded only where there are any."""
+    if not texts:
+        return {}
+    tokenizer = load_tokenizer(manifest, texts)
+    return {text: number for text in texts for number in token_ids(tokenizer, [text])}
