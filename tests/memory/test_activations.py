@@ -139,10 +139,11 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
                 dtype=dtype,
                 quantization_config=quantization_config(settings, work.precision),
             )
+    types: dict[str, Any] = {"precision": work.precision, "master_weights": work.master_weights}
     if work.soft is not None:
         none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
         soft = Method(type=work.soft, **none, virtual_tokens=work.virtual_tokens)
-        return build_trainee(base, soft, precision=work.precision, seed=0)
+        return build_trainee(base, soft, seed=0, **types)
     method = Method(
         type="lora",
         variant=work.variant,
@@ -153,7 +154,7 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
         virtual_tokens=None,
     )
     attend_as(base, "documents" if work.by_document else "mask", [])
-    return build_trainee(base, method, precision=work.precision, seed=0)
+    return build_trainee(base, method, seed=0, **types)
 
 
 class Held:
@@ -195,6 +196,7 @@ def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
 
 
 SOFT = {"virtual_tokens": 16, "targets": (), "r": 0, "masked": False, "trained": TOKENS - 1}
+WITHOUT_MASTER: dict[str, Any] = {"precision": "bf16", "master_weights": False}
 CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (4, {"checkpointing": "full"}),
     (3, {"checkpointing": "full", "masked": False, "trained": TOKENS - 1}),
@@ -203,6 +205,8 @@ CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (4, {"checkpointing": "full", "quantization": "int8", "precision": "bf16"}),
     (4, {"checkpointing": "selective"}),
     (3, {"checkpointing": "selective", "precision": "bf16"}),
+    (3, {"checkpointing": "selective", **WITHOUT_MASTER}),
+    (3, {"checkpointing": "full", "quantization": "nf4", **WITHOUT_MASTER}),
     (4, {"checkpointing": "selective", "dropout": True}),
     (4, {"checkpointing": "selective", "variant": "dora"}),
 ]
@@ -225,6 +229,22 @@ SETTINGS: list[dict[str, Any]] = [
     {"precision": "bf16", "masked": False, "trained": TOKENS - 1},
     {"precision": "bf16", "dropout": True},
     {"precision": "bf16", "targets": ("q_proj", "v_proj")},
+    *(
+        {**WITHOUT_MASTER, **changes}
+        for changes in (
+            {},
+            {"masked": False, "trained": TOKENS - 1},
+            {"masked": False, "by_document": True},
+            {"dropout": True},
+            {"targets": ("q_proj", "v_proj")},
+            {"variant": "dora"},
+            {"variant": "dora", "dropout": True},
+            {"quantization": "nf4"},
+            {"quantization": "int8"},
+            {"soft": "prompt", **SOFT},
+            {"soft": "prefix", **SOFT, "masked": True},
+        )
+    ),
     {"quantization": "nf4"},
     {"quantization": "nf4", "precision": "bf16"},
     {"quantization": "int8", "precision": "bf16"},

@@ -118,6 +118,8 @@ def test_the_shipped_spec_is_pinned(project):
         ({"batch.layout": "padding_free"}, ("batch.layout", "contradiction")),
         ({"optim.name": "paged_adamw_8bit"}, ("optim.name", "cuda-only")),
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
+        ({"precision": "tf32"}, ("precision", "cuda-only")),
+        ({"optim.master_weights": False}, ("optim.master_weights", "contradiction")),
         ({"activations.offload": True}, ("activations.offload", "contradiction")),
         ({"activations.offload": True}, ("activations.offload", "cuda-only")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),

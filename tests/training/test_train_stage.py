@@ -50,6 +50,7 @@ SECTIONS: dict[str, Any] = {
         "weight_decay": 0.0,
         "grad_clip": 1.0,
         "neftune_alpha": None,
+        "master_weights": True,
     },
     "schedule": {
         "name": "linear",

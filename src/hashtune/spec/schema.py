@@ -229,7 +229,8 @@ class Method(Section):
 
 class Optim(Section):
     """The optimizer. lr per optimizer step; weight_decay spares biases and norms. neftune_alpha
-    scales the noise on the embeddings while training; null is off."""
+    scales the noise on the embeddings while training; null is off. master_weights: the trainable
+    parameters are fp32; else bf16, without an fp32 copy."""
 
     name: OptimizerName
     lr: Positive
@@ -239,6 +240,7 @@ class Optim(Section):
     weight_decay: NonNegative
     grad_clip: Positive
     neftune_alpha: Positive | None
+    master_weights: bool
 
 
 class Schedule(Section):
@@ -373,7 +375,7 @@ class Spec(Section):
     duration: Duration
     batch: Batch
     activations: Activations
-    precision: Literal["fp32", "bf16", "fp16"]
+    precision: Literal["fp32", "tf32", "bf16", "fp16"]
     seed: Whole
     data_seed: Whole
     determinism: Determinism

@@ -7,12 +7,15 @@ from pathlib import Path
 from torch import Tensor
 
 from hashtune import writers
+from hashtune.errors import InputError
 from hashtune.records import Row
 from hashtune.spec.methods import SOFT
+from hashtune.spec.precision import stored_type, tf32_on_cpu, without_master
 from hashtune.spec.schema import Spec
 from hashtune.store.added_tokens import rows_needed, token_ids
 from hashtune.store.loader import load_base, load_tokenizer
 from hashtune.store.manifest import Manifest
+from hashtune.store.numerics import set_fp32_products
 from hashtune.training.activations import set_checkpointing
 from hashtune.training.documents import attend_as
 from hashtune.training.init_adapter import continue_from, read_adapter
@@ -40,22 +43,32 @@ def begin(spec: Spec, plan: Plan, manifest: Manifest, *, root: Path) -> Start:
     Raises InputError for settings that do not fit the plan or the base.
     """
     set_determinism(spec.determinism)
+    set_fp32_products("tf32" if spec.precision == "tf32" else "ieee")
     check_plan(plan, spec.schedule, spec.checkpoint)
     check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
     added = spec.tokenizer.added_tokens
     adapter = read_adapter(spec.base_model.init_adapter, spec.method, added, root)
     tokens = _token_ids(manifest, added)
+    if findings := without_master(spec.precision, spec.optim):
+        raise InputError(findings)
     base = load_base(
         manifest,
-        dtype=spec.precision,
+        dtype=stored_type(spec.precision),
         quantization_config=quantization_config(spec.quantization, spec.precision),
         rows=rows_needed(tokens),
     )
     attend_as(base, spec.batch.attention, [*plan.rows, *plan.eval_rows])
     trainee = build_trainee(
-        base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
+        base,
+        spec.method,
+        precision=spec.precision,
+        seed=spec.seed,
+        tokens=tokens,
+        master_weights=spec.optim.master_weights,
     )
-    continue_from(trainee.peft, adapter)
+    if trainee.device.type == "cpu" and (findings := tf32_on_cpu(spec.precision)):
+        raise InputError(findings)
+    adapter = continue_from(trainee.peft, adapter)
     recomputed = set_checkpointing(trainee, spec.activations)
     return Start(trainee, plan, manifest, adapter, recomputed)
 
