@@ -8,11 +8,13 @@ out.
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 from hashtune.errors import Finding
-from hashtune.spec.schema import Optim, Spec
+from hashtune.spec.schema import Optim, Precision, Spec
 
 FILE = "params.yaml"
+Stored = Literal["fp32", "bf16", "fp16"]
 # bf16 keeps 8 significant bits: numbers in [1, 2) lie 2^-7 apart, so what is added must be more
 # than half of that, and relative to a number just below 2 half of it is 2^-9
 LOST_BELOW = 2.0**-9
@@ -27,12 +29,12 @@ LR_SIZED = frozenset(
 BF16_MOMENTS = frozenset({"adamw", "adamw_fused"})  # bitsandbytes keeps its own in fp32 or codes
 
 
-def stored_type(precision: str) -> str:
+def stored_type(precision: Precision) -> Stored:
     """The type that base and products are kept in; TF32 is a way to multiply fp32."""
     return "fp32" if precision == "tf32" else precision
 
 
-def trained_type(precision: str, *, master_weights: bool) -> str:
+def trained_type(precision: Precision, *, master_weights: bool) -> Stored:
     """The type of the trainable parameters."""
     return "fp32" if master_weights else stored_type(precision)
 
@@ -44,7 +46,7 @@ def precision_findings(spec: Spec) -> list[Finding]:
     return found + without_master(spec.precision, spec.optim)
 
 
-def tf32_on_cpu(precision: str) -> list[Finding]:
+def tf32_on_cpu(precision: Precision) -> list[Finding]:
     """The finding for TF32 where no unit computes it."""
     if precision != "tf32":
         return []
@@ -54,7 +56,7 @@ def tf32_on_cpu(precision: str) -> list[Finding]:
     ]
 
 
-def without_master(precision: str, optim: Optim) -> list[Finding]:
+def without_master(precision: Precision, optim: Optim) -> list[Finding]:
     """The finding for parameters without an fp32 copy in a precision that needs one or has none."""
     if optim.master_weights or precision == "bf16":
         return []

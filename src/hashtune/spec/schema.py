@@ -31,6 +31,7 @@ OptimizerName = Literal[
     "sgd",
 ]
 
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Variant = Literal["lora", "rslora", "dora"]
 Attention = Literal["mask", "documents"]
 Layout = Literal["rows", "length_grouped", "padding_free"]
@@ -375,7 +376,7 @@ class Spec(Section):
     duration: Duration
     batch: Batch
     activations: Activations
-    precision: Literal["fp32", "tf32", "bf16", "fp16"]
+    precision: Precision
     seed: Whole
     data_seed: Whole
     determinism: Determinism

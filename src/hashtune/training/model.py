@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hashtune.errors import Finding, InputError
 from hashtune.spec.methods import SOFT
 from hashtune.spec.precision import stored_type, trained_type
-from hashtune.spec.schema import Determinism, Method, Quantization
+from hashtune.spec.schema import Determinism, Method, Precision, Quantization
 from hashtune.spec.targets import Matched, match
 from hashtune.store.soft_prompts import has_virtual_tokens, with_virtual_tokens
 from hashtune.training.batches import Batch
@@ -44,7 +44,7 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def quantization_config(quantization: Quantization, precision: str) -> object | None:
+def quantization_config(quantization: Quantization, precision: Precision) -> object | None:
     """The bitsandbytes settings transformers loads the base with, or None."""
     if quantization.type == "none":
         return None
@@ -75,7 +75,7 @@ class Trainee:
 
     peft: Any
     parameters: dict[str, nn.Parameter]
-    precision: str
+    precision: Precision
     targets: dict[str, int] = field(default_factory=dict)
     initial: dict[str, Tensor] = field(default_factory=dict)
 
@@ -132,7 +132,7 @@ def build_trainee(
     base: Any,
     method: Method,
     *,
-    precision: str,
+    precision: Precision,
     seed: int,
     tokens: Sequence[int] = (),
     master_weights: bool = True,
