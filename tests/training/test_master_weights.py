@@ -1,6 +1,7 @@
 """bf16 parameters without an fp32 copy: what is stored, what rounding loses, exact bits."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from hashtune.errors import Stopped
 from hashtune.records import Row
+from hashtune.spec.precision import BF16_MOMENTS
 from hashtune.spec.schema import Optim, OptimizerName
 from hashtune.spec.training import CUDA_ONLY
 from hashtune.training import checkpoint as checkpoints
@@ -117,12 +119,13 @@ def test_what_the_warning_says_is_lost_is_lost(name: str, make_optim: MakeOptim)
     assert updated(large, BF16, steps=8) == pytest.approx(1 - 2.0**-3, abs=2.0**-7)
 
 
-def test_the_second_moment_that_never_falls(make_optim: MakeOptim) -> None:
+@pytest.mark.parametrize("name", sorted(BF16_MOMENTS))
+def test_the_second_moment_that_never_falls(name: str, make_optim: MakeOptim) -> None:
     """Of AdamW without gradients: by 0.999 a step it stays in bf16, by 0.99 it falls."""
 
     def left(beta2: float, dtype: torch.dtype) -> float:
         weight = nn.Parameter(torch.ones(2, 2, dtype=dtype))
-        optimizer = build_optimizer({"weight": weight}, make_optim(beta2=beta2))
+        optimizer = build_optimizer({"weight": weight}, make_optim(name=name, beta2=beta2))
         weight.grad = torch.zeros_like(weight)
         optimizer.step()
         optimizer.state[weight]["exp_avg_sq"].fill_(1.5)
@@ -218,8 +221,6 @@ def test_it_begins_with_the_fresh_adapter_or_the_pinned_one_rounded(
 def test_virtual_tokens_are_bf16_too(
     kind: str, make_soft: Callable[..., Trainee], make_loop: MakeLoop, plan: Plan
 ) -> None:
-    from dataclasses import replace
-
     rows = [replace(r, example_ids=["x"], lengths=[sum(r.lengths)]) for r in plan.rows]
     evals = [replace(r, example_ids=["x"], lengths=[sum(r.lengths)]) for r in plan.eval_rows]
     trainee = make_soft(kind, **WITHOUT)

@@ -26,7 +26,7 @@ LR_SIZED = frozenset(
         *("adafactor", "lion", "muon"),
     }
 )
-BF16_MOMENTS = frozenset({"adamw", "adamw_fused"})  # bitsandbytes keeps its own in fp32 or codes
+BF16_MOMENTS = frozenset({"adamw", "adamw_fused"})  # bitsandbytes keeps fp32 or codes, muon none
 
 
 def stored_type(precision: Precision) -> Stored:
