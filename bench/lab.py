@@ -43,6 +43,7 @@ OPTIM = Optim(
     weight_decay=0.0,
     grad_clip=1.0,
     neftune_alpha=None,
+    master_weights=True,
 )
 SEED = 0
 PRODUCT, PRODUCTS = 2048, 5  # size and number of the matrix products behind the measured peak

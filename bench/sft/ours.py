@@ -38,6 +38,7 @@ OPTIM = Optim(
     weight_decay=0.0,
     grad_clip=CLIP,
     neftune_alpha=None,
+    master_weights=True,
 )
 
 

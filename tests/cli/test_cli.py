@@ -78,6 +78,19 @@ def test_check_needs_no_torch(project, root):
     assert "1 finding:" in done.stderr and "did you mean 'wandb'?" in done.stderr
 
 
+def test_a_run_without_master_weights_is_warned(project, capsys):
+    main(["compose", "optim.lr=1e-4", "precision=bf16", "optim.master_weights=false"])
+    capsys.readouterr()
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    assert "warning: optim.master_weights false: an update smaller than 2^-9 (0.2 %)" in out
+    assert "optim.lr 0.0001 moves no weight beyond 0.0512 in size" in out
+    main(["compose", "optim.lr=1e-4", "precision=bf16"])
+    capsys.readouterr()
+    main(["check"])
+    assert "warning" not in capsys.readouterr().out
+
+
 def test_print_writes_nothing(project, capsys):
     assert main(["compose", "--print"]) == 0
     assert capsys.readouterr().out.startswith("run:\n")

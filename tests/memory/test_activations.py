@@ -141,10 +141,11 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
                 dtype=dtype,
                 quantization_config=quantization_config(settings, work.precision),
             )
+    types: dict[str, Any] = {"precision": work.precision, "master_weights": work.master_weights}
     if work.soft is not None:
         none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
         soft = Method(type=work.soft, **none, virtual_tokens=work.virtual_tokens)
-        return parts(build_trainee(base, soft, precision=work.precision, seed=0), work)
+        return parts(build_trainee(base, soft, seed=0, **types), work)
     method = Method(
         type="lora",
         variant=work.variant,
@@ -156,7 +157,7 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
     )
     kernels: Kernels = "fused" if work.fused else "plain"
     attend_as(base, "documents" if work.by_document else "mask", [], kernels)
-    return parts(build_trainee(base, method, precision=work.precision, seed=0), work)
+    return parts(build_trainee(base, method, seed=0, **types), work)
 
 
 def parts(trainee: Trainee, work: Workload) -> Trainee:
@@ -205,6 +206,7 @@ def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
 
 SOFT = {"virtual_tokens": 16, "targets": (), "r": 0, "masked": False, "trained": TOKENS - 1}
 DOCUMENTS = {"masked": False, "by_document": True}
+WITHOUT_MASTER: dict[str, Any] = {"precision": "bf16", "master_weights": False}
 CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (4, {"checkpointing": "full"}),
     (3, {"checkpointing": "full", "masked": False, "trained": TOKENS - 1}),
@@ -213,6 +215,8 @@ CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (4, {"checkpointing": "full", "quantization": "int8", "precision": "bf16"}),
     (4, {"checkpointing": "selective"}),
     (3, {"checkpointing": "selective", "precision": "bf16"}),
+    (3, {"checkpointing": "selective", **WITHOUT_MASTER}),
+    (3, {"checkpointing": "full", "quantization": "nf4", **WITHOUT_MASTER}),
     (4, {"checkpointing": "selective", "dropout": True}),
     (4, {"checkpointing": "selective", "variant": "dora"}),
     (4, {"checkpointing": "full", "fused": True}),
@@ -247,6 +251,22 @@ SETTINGS: list[dict[str, Any]] = [
     {"precision": "fp16", "variant": "dora"},
     {"precision": "fp16", "quantization": "nf4"},
     {"precision": "fp16", "quantization": "int8"},
+    *(
+        {**WITHOUT_MASTER, **changes}
+        for changes in (
+            {},
+            {"masked": False, "trained": TOKENS - 1},
+            {"masked": False, "by_document": True},
+            {"dropout": True},
+            {"targets": ("q_proj", "v_proj")},
+            {"variant": "dora"},
+            {"variant": "dora", "dropout": True},
+            {"quantization": "nf4"},
+            {"quantization": "int8"},
+            {"soft": "prompt", **SOFT},
+            {"soft": "prefix", **SOFT, "masked": True},
+        )
+    ),
     {"quantization": "nf4"},
     {"quantization": "nf4", "precision": "bf16"},
     {"quantization": "int8"},

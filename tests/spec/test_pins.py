@@ -133,6 +133,8 @@ def test_the_shipped_spec_is_pinned(project):
         ),
         ({"optim.name": "paged_adamw_8bit"}, ("optim.name", "cuda-only")),
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
+        ({"precision": "tf32"}, ("precision", "cuda-only")),
+        ({"optim.master_weights": False}, ("optim.master_weights", "contradiction")),
         (
             {"activations.offload": True, "hardware.device": "cuda"},
             ("activations.offload", "contradiction"),

@@ -121,6 +121,27 @@ def test_steps_before_a_branch_cost_nothing(checkout: Path) -> None:
         plan.run()
 
 
+def test_tf32_is_planned_as_fp32(checkout: Path) -> None:
+    write_params(**{"hardware.device": "cuda"})
+    plan.run()
+    fp32 = writers.read_json(REPORT)
+    write_params(**{"hardware.device": "cuda", "precision": "tf32"})
+    plan.run()
+    assert writers.read_json(REPORT) == fp32
+
+
+def test_parameters_without_master_weights_take_two_bytes(checkout: Path) -> None:
+    write_params(**{"precision": "bf16"})
+    plan.run()
+    kept = writers.read_json(REPORT)["buckets_bytes"]
+    write_params(**{"precision": "bf16", "optim.master_weights": False})
+    plan.run()
+    buckets = writers.read_json(REPORT)["buckets_bytes"]
+    for name in ("adapter", "gradients", "optimizer"):
+        assert 2 * buckets[name] == kept[name]
+    assert buckets["weights"] == kept["weights"]
+
+
 def test_added_tokens_are_reckoned_with(checkout: Path) -> None:
     write_params(**{"tokenizer.added_tokens": ["<|a|>", "<|b|>"]})
     plan.run()

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from hashtune.records import IGNORE_INDEX, Row
+from hashtune.spec.precision import stored_type
 from hashtune.spec.schema import Batch, Checkpoint, Method, Optim, Quantization, Schedule
 from hashtune.store.synthetic import build_synthetic
 from hashtune.training.loop import Loop
@@ -71,6 +72,7 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
         precision: str = "fp32",
         targets: Any = ("q_proj", "v_proj"),
         variant: Any = "lora",
+        master_weights: bool = True,
     ) -> Trainee:
         if not isinstance(targets, str):
             targets = list(targets)
@@ -83,8 +85,10 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
             targets=targets,
             virtual_tokens=None,
         )
-        base = make_base(DTYPES[precision])
-        return build_trainee(base, method, precision=precision, seed=seed)
+        base = make_base(DTYPES[stored_type(precision)])
+        return build_trainee(
+            base, method, precision=precision, seed=seed, master_weights=master_weights
+        )
 
     return make
 
@@ -93,11 +97,20 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
 def make_soft(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
     """A trainee with a prompt or prefix of three virtual tokens."""
 
-    def make(kind: Any, *, precision: str = "fp32", seed: int = 7, stored: str = "none") -> Trainee:
+    def make(
+        kind: Any,
+        *,
+        precision: str = "fp32",
+        seed: int = 7,
+        stored: str = "none",
+        master_weights: bool = True,
+    ) -> Trainee:
         none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
         base = make_base(DTYPES[precision], stored)
         method = Method(type=kind, **none, virtual_tokens=3)
-        return build_trainee(base, method, precision=precision, seed=seed)
+        return build_trainee(
+            base, method, precision=precision, seed=seed, master_weights=master_weights
+        )
 
     return make
 
@@ -135,6 +148,7 @@ OPTIM = {
     "weight_decay": 0.01,
     "grad_clip": 1.0,
     "neftune_alpha": None,
+    "master_weights": True,
 }
 BATCH: dict[str, Any] = {
     "micro": 1,

@@ -16,6 +16,7 @@ from hashtune.spec.schema import Spec
 from hashtune.stages import train
 from hashtune.store.loader import resolve
 from hashtune.store.manifest import manifest_json
+from hashtune.store.numerics import set_fp32_products
 from hashtune.training import start
 from hashtune.training.model import Trainee
 from hashtune.training.plan import Plan
@@ -50,6 +51,7 @@ SECTIONS: dict[str, Any] = {
         "weight_decay": 0.0,
         "grad_clip": 1.0,
         "neftune_alpha": None,
+        "master_weights": True,
     },
     "schedule": {
         "name": "linear",
@@ -143,6 +145,12 @@ def checkout(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Pat
 def determinism_ends_with_the_test() -> Any:
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def products_put_back() -> Any:
+    yield
+    set_fp32_products("ieee")
 
 
 def write_params(changes: dict[str, Any]) -> None:
@@ -243,6 +251,8 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"activations": {"checkpointing": "full"}},
         {"precision": "bf16"},
         {"precision": "fp16"},
+        {"precision": "tf32"},
+        {"precision": "bf16", "optim": {"master_weights": False}},
         {"seed": 8},
         {"determinism": {"threads": 2}},
         {"checkpoint": {"select": "best"}},
@@ -403,6 +413,54 @@ def test_an_optimizer_that_needs_cuda_is_refused_and_leaves_nothing(checkout: Pa
     with pytest.raises(InputError, match="cuda-only"):
         train.run()
     assert not train.OUT.exists()
+
+
+@pytest.mark.parametrize(
+    ("precision", "rule", "fix"),
+    [
+        ("tf32", "cuda-only", "precision=fp32"),
+        ("fp16", "contradiction", "optim.master_weights=true"),
+        ("fp32", "contradiction", "optim.master_weights=true"),
+    ],
+)
+def test_types_that_cannot_be_had_are_refused_and_leave_nothing(
+    precision: str, rule: str, fix: str, checkout: Path, products_put_back: None
+) -> None:
+    """Here too, since one stage alone skips the stage spec; TF32 by where the model lies."""
+    optim = {"master_weights": precision == "tf32"}
+    write_params({"precision": precision, "hardware": {"device": "cuda"}, "optim": optim})
+    with pytest.raises(InputError, match=fix) as caught:
+        train.run()
+    assert [finding.rule for finding in caught.value.findings] == [rule]
+    assert torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
+    assert not train.OUT.exists()
+
+
+def test_another_precision_turns_tf32_off(checkout: Path, products_put_back: None) -> None:
+    torch.backends.fp32_precision = "tf32"  # planted: as transformers' own trainer sets it
+    train.run()
+    assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+    assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+    assert torch.backends.cuda.matmul.allow_tf32 is False
+
+
+def test_bf16_without_master_weights_warns_and_says_so(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_params({"precision": "bf16", "optim": {"lr": 0.02, "master_weights": False}})
+    train.run()
+    said = capsys.readouterr().out
+    assert "  warning: optim.master_weights false: an update smaller than 2^-9" in said
+    assert "optim.lr 0.02 moves no weight beyond 10.2 in size" in said
+    report = writers.read_json(Path("reports/train.json"))
+    assert report["route"] == "bf16 adapter without master weights, bf16 base, bf16 autocast"
+    first = outputs()
+    train.run()
+    assert outputs() == first
+    capsys.readouterr()
+    write_params({})
+    train.run()
+    assert "warning" not in capsys.readouterr().out
 
 
 def test_checkpointing_gives_the_same_adapter_and_says_so(checkout: Path) -> None:

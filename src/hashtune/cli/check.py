@@ -11,6 +11,7 @@ from hashtune.lineage.lock import stale
 from hashtune.spec.drift import check_drift, run_name
 from hashtune.spec.load import read_params
 from hashtune.spec.origins import checked
+from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.ranges import hints
 from hashtune.spec.schema import Spec
 from hashtune.training.backends import VARIABLE, unknown_trackers
@@ -22,7 +23,7 @@ LOCK = Path("dvc.lock")
 def check_spec() -> int:
     """Schema, drift from conf/ and pins, as the `spec` stage checks them; 0 or InputError.
 
-    Hints about unusual settings are printed and change no exit code.
+    Hints about unusual settings and what bf16 parameters lose are printed and change no exit code.
     """
     root = Path.cwd()
     params = read_params()
@@ -34,6 +35,8 @@ def check_spec() -> int:
         print(f"override: {change}")
     for hint in hints(spec):
         print(f"hint: {hint}")
+    for warning in rounding_warnings(spec.optim):
+        print(f"warning: {warning}")
     print(f"valid: {run_name(spec.run.experiment, drift.overrides)}")
     return 0
 

@@ -42,7 +42,6 @@ from hashtune.memory.closed_form import (
 from hashtune.memory.shapes import adapted_modules, lora_parameters
 from hashtune.spec.activations import EVERY_NTH_BLOCK
 
-MASK_BYTES = {"cpu": 4, "cuda": 1}  # dropout keeps its mask as floats on a CPU, as bytes on CUDA
 # Forward and backward temporaries beside what is kept: measured at 7 to 11 bytes per token and
 # unit of the widest layer, fp32 and bf16; fused parts have no fp32 copies in bf16.
 WORKSPACE_BYTES = 12
@@ -102,9 +101,10 @@ def _recomputed_bytes(work: Workload) -> int:
 
 
 def _cast_bytes(work: Workload) -> int:
-    """Autocast's copies of all LoRA matrices."""
+    """Autocast's copies of all LoRA matrices, which bf16 ones need not."""
     matrices = lora_parameters(work.shape, work.r, work.targets)
-    return matrices * work.element if work.element < FP32 and not work.fused_linear else 0
+    cast = work.element < work.trained_element and not work.fused_linear
+    return matrices * work.element if cast else 0
 
 
 def _not_dropped_bytes(work: Workload) -> int:
@@ -195,25 +195,36 @@ def _gated(work: Workload) -> bool:
 def _adapter_bytes(work: Workload) -> int:
     """Inputs of LoRA A and B over all blocks, per token.
 
-    In fp32 without dropout, modules that read one tensor share it, and o_proj's is attention's
-    output. Otherwise each module keeps a copy of its own (dropout, or the cast to bf16), and
-    dropout a mask as well.
+    Without dropout, modules that read one tensor of their own type share it, and o_proj's is
+    attention's output. Otherwise each module keeps a copy of its own (dropout, or the cast to bf16
+    from an fp32 adapter's or from the fp32 between quantised blocks), and dropout a mask as well.
     """
     shape = work.shape
     counts = adapted_modules(shape, work.targets)
     inputs = {linear.name: linear.inputs for linear in shape.linears}
-    own_copies = work.dropout or (work.element < FP32 and not work.fused_linear)
-    per_element = work.element + (MASK_BYTES[work.device] if work.dropout else 0)
+    per_element = work.element + (_mask_bytes(work) if work.dropout else 0)
     total = sum(counts.values()) * work.r * work.element
     for group in SHARED_INPUTS:
         adapted = [counts.get(name, 0) for name in group]
-        if own_copies:
+        of_attention = group == ("self_attn.o_proj",)
+        cast = work.element < (work.trained_element if of_attention else _dropped_element(work))
+        if work.dropout or (cast and not work.fused_linear):
             total += sum(adapted) * inputs[group[0]] * per_element
         elif group == ("mlp.down_proj",) and _gated(work):
             continue
-        elif group != ("self_attn.o_proj",) or work.by_document:
+        elif not of_attention or work.by_document:
             total += max(adapted) * inputs[group[0]] * work.element
     return total
+
+
+def _dropped_element(work: Workload) -> int:
+    """Bytes of an element that goes into a LoRA's dropout: it is cast to the adapter's type."""
+    return max(work.trained_element, work.residual)
+
+
+def _mask_bytes(work: Workload) -> int:
+    """Dropout keeps its mask in its input's type on a CPU, as bytes on CUDA."""
+    return _dropped_element(work) if work.device == "cpu" else 1
 
 
 def _dora_bytes(work: Workload) -> int:
@@ -239,7 +250,8 @@ def _dora_workspace(work: Workload) -> int:
         return 0
     counts = adapted_modules(work.shape, work.targets)
     return max(
-        (linear.inputs**2 + 3 * linear.weights + work.tokens * linear.outputs * 2) * FP32
+        (linear.inputs**2 + 3 * linear.weights) * work.trained_element
+        + work.tokens * linear.outputs * 2 * FP32
         for linear in work.shape.linears
         if linear.name in counts
     )

@@ -1,15 +1,16 @@
 """Level 1 of the memory plan: one formula per bucket, in bytes (GB is 1e9 bytes), no torch.
 
     weights        the frozen base as stored          dequantisation  one layer, unpacked for use
-    adapter        its weights, fp32                  logits_loss     one chunk of logits
-    gradients      of the adapter                     activations     see activations.py
-    master         0: the adapter itself is fp32      overhead        context, fragmentation
+    adapter        its weights, fp32 or bf16          logits_loss     one chunk of logits
+    gradients      of the adapter, in its type        activations     see activations.py
+    master         0: the adapter itself, or none     overhead        context, fragmentation
     optimizer      its moments, see optimizer_state.py
     added_tokens   copies of embedding and head, where rows of them are trained
 
 Allocated memory is the sum without overhead. It is an estimate from above: workspaces that are not
 alive at the same moment are added up. The settings are those of training/: adapter and its state in
-fp32, bf16 or fp16 by autocast, the head on trained positions only.
+fp32, bf16 or fp16 by autocast, the head on trained positions only. Without master weights the
+adapter is bf16.
 """
 
 from dataclasses import dataclass
@@ -76,6 +77,7 @@ class Workload:
     virtual_tokens: int = 0
     checkpointing: Literal["none", "selective", "full"] = "none"
     offload: bool = False
+    master_weights: bool = True
     fused: bool = False
 
     @property
@@ -87,10 +89,8 @@ class Workload:
     @property
     def fused_head(self) -> bool:
         """Whether the loss has the backward of training/fused/head.py."""
-        right = self.precision == "fp32" or (
-            self.precision == "bf16" and self.quantization == "none"
-        )
-        return self.fused and right and not self.added_tokens
+        lower = self.precision == "bf16" and self.quantization == "none"
+        return self.fused and (self.element == FP32 or lower) and not self.added_tokens
 
     @property
     def keys(self) -> int:
@@ -106,6 +106,11 @@ class Workload:
     def element(self) -> int:
         """Bytes of an element of the base's computation."""
         return BYTES[self.precision]
+
+    @property
+    def trained_element(self) -> int:
+        """Bytes of an element of the trainable parameters and their gradients."""
+        return FP32 if self.master_weights else self.element
 
     @property
     def residual(self) -> int:
@@ -202,7 +207,8 @@ def logits_bytes(work: Workload) -> int:
 
 
 def static_bytes(work: Workload) -> Buckets:
-    """What is there before a token arrives. The adapter is fp32 and is its own master copy."""
+    """What is there before a token arrives. An fp32 adapter is its own master copy, and a bf16 one
+    has none."""
     adapter = work.adapter_parameters
     matrices, vectors = lora_matrices(work.shape, work.r, work.targets), list(work.magnitudes)
     if work.optimizer == "muon":  # an embedding by its name, so AdamW's
@@ -211,10 +217,12 @@ def static_bytes(work: Workload) -> Buckets:
         matrices += work.prompt
     return {
         "weights": weight_bytes(work),
-        "adapter": adapter * FP32,
-        "gradients": adapter * FP32,
+        "adapter": adapter * work.trained_element,
+        "gradients": adapter * work.trained_element,
         "master": 0,
-        "optimizer": optimizer_bytes(work.optimizer, matrices, vectors),
+        "optimizer": optimizer_bytes(
+            work.optimizer, matrices, vectors, element=work.trained_element
+        ),
     }
 
 

@@ -31,6 +31,7 @@ OptimizerName = Literal[
     "sgd",
 ]
 
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Variant = Literal["lora", "rslora", "dora"]
 Attention = Literal["mask", "documents"]
 Kernels = Literal["plain", "fused"]
@@ -230,7 +231,8 @@ class Method(Section):
 
 class Optim(Section):
     """The optimizer. lr per optimizer step; weight_decay spares biases and norms. neftune_alpha
-    scales the noise on the embeddings while training; null is off."""
+    scales the noise on the embeddings while training; null is off. master_weights: the trainable
+    parameters are fp32; else bf16, without an fp32 copy."""
 
     name: OptimizerName
     lr: Positive
@@ -240,6 +242,7 @@ class Optim(Section):
     weight_decay: NonNegative
     grad_clip: Positive
     neftune_alpha: Positive | None
+    master_weights: bool
 
 
 class BranchFrom(Section):
@@ -386,7 +389,7 @@ class Spec(Section):
     duration: Duration
     batch: Batch
     activations: Activations
-    precision: Literal["fp32", "bf16", "fp16"]
+    precision: Precision
     kernels: Kernels
     seed: Whole
     data_seed: Whole

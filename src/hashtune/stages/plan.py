@@ -17,6 +17,7 @@ from hashtune.memory.shapes import read_shape
 from hashtune.packing.stats import step_shape
 from hashtune.spec.branch import branch_step
 from hashtune.spec.methods import SOFT
+from hashtune.spec.precision import stored_type
 from hashtune.spec.schema import Method
 from hashtune.store.manifest import read_manifest
 
@@ -46,7 +47,8 @@ def run() -> None:
         shape=replace(shape, vocab=shape.vocab + added),  # as if none had a row yet
         quantization=spec.quantization.type,
         double_quant=spec.quantization.double_quant,
-        precision=spec.precision,
+        precision=stored_type(spec.precision),
+        master_weights=spec.optim.master_weights,
         optimizer=spec.optim.name,
         **_method(spec.method),
         micro=spec.batch.micro,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune import frame, writers
+from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.schema import Layout, Spec
 from hashtune.store.loader import home
 from hashtune.store.manifest import read_manifest
@@ -115,6 +116,8 @@ def settings_of(spec: Spec, folder: Path) -> Settings:
 
 def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> None:
     begun = ready(spec)
+    for warning in rounding_warnings(spec.optim):
+        frame.say(f"  warning: {warning}")
     trainee, plan, manifest = begun.trainee, begun.plan, begun.manifest
     facts: dict[str, object] = {"init_adapter": init_sha256(spec)}
     facts["branch"] = begun.branch.facts() if begun.branch else None

@@ -64,8 +64,10 @@ def _ids(pin: InitAdapter, tokens: Mapping[str, int], root: Path) -> Iterator[Fi
             yield Finding(RULE, message, file=f"{pin.path}/{TOKENS}", field=FIELD, fix=fix)
 
 
-def continue_from(peft: Any, start: Mapping[str, Tensor]) -> None:
+def continue_from(peft: Any, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Give the fresh adapter of the model the values of `start`; without any it stays fresh.
+
+    Returns them in the adapter's type: as they are, or rounded to bf16 without master weights.
 
     Raises:
         InputError: `start` has other names or shapes than the adapter, or holds NaN or infinity.
@@ -73,12 +75,14 @@ def continue_from(peft: Any, start: Mapping[str, Tensor]) -> None:
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
     if not start:
-        return
+        return {}
     fresh = get_peft_model_state_dict(peft, save_embedding_layers=False)
     if findings := [*_names(start, fresh), *_values(start, fresh)]:
         raise InputError(findings)
-    set_peft_model_state_dict(peft, dict(start))
-    compare(get_peft_model_state_dict(peft, save_embedding_layers=False), start)
+    values = {name: tensor.to(fresh[name].dtype) for name, tensor in start.items()}
+    set_peft_model_state_dict(peft, dict(values))
+    compare(get_peft_model_state_dict(peft, save_embedding_layers=False), values)
+    return values
 
 
 def _names(start: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> Iterator[Finding]:

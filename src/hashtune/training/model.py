@@ -1,4 +1,4 @@
-"""The model that is trained: frozen base, PEFT adapter in fp32, one forward for loss and probes."""
+"""The model that is trained: frozen base, PEFT adapter, one forward for loss and probes."""
 
 import contextlib
 import os
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from hashtune.errors import Finding, InputError
 from hashtune.spec.methods import SOFT
-from hashtune.spec.schema import Determinism, Method, Quantization
+from hashtune.spec.precision import stored_type, trained_type
+from hashtune.spec.schema import Determinism, Method, Precision, Quantization
 from hashtune.spec.targets import Matched, match
 from hashtune.store.soft_prompts import has_virtual_tokens, with_virtual_tokens
 from hashtune.training.batches import Batch
@@ -27,7 +28,7 @@ from hashtune.training.quantised import prepare_quantised
 from hashtune.training.soft_prompts import soft_config
 from hashtune.training.tokens import check_trainable, trainable_rows
 
-# of the base's weights and products; the trainable parameters are fp32 in each
+# by stored_type and trained_type
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -46,7 +47,7 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def quantization_config(quantization: Quantization, precision: str) -> object | None:
+def quantization_config(quantization: Quantization, precision: Precision) -> object | None:
     """The bitsandbytes settings transformers loads the base with, or None."""
     if quantization.type == "none":
         return None
@@ -60,7 +61,7 @@ def quantization_config(quantization: Quantization, precision: str) -> object | 
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=quantization.double_quant,
-        bnb_4bit_compute_dtype=DTYPES[precision],
+        bnb_4bit_compute_dtype=DTYPES[stored_type(precision)],
     )
     return nf4
 
@@ -69,15 +70,15 @@ def quantization_config(quantization: Quantization, precision: str) -> object | 
 class Trainee:
     """A PEFT model and how to run it.
 
-    parameters: trainable name -> parameter, fp32, in name order. autocast: bf16 or fp16 compute
-    when the spec says so. targets: entry of method.targets -> how many modules it matches.
-    initial: what a prompt or prefix began as; empty for LoRA, whose B begins at zero. fused: parts
-    with a backward of their own.
+    parameters: trainable name -> parameter in name order; fp32, or bf16 without master weights.
+    autocast: bf16 or fp16 compute when the spec says so. targets: entry of method.targets -> how
+    many modules it matches. initial: what a prompt or prefix began as; empty for LoRA, whose B
+    begins at zero. fused: parts with a backward of their own.
     """
 
     peft: Any
     parameters: dict[str, nn.Parameter]
-    precision: str
+    precision: Precision
     targets: dict[str, int] = field(default_factory=dict)
     initial: dict[str, Tensor] = field(default_factory=dict)
     fused: Fused = NOTHING
@@ -88,8 +89,8 @@ class Trainee:
         return next(iter(self.parameters.values())).device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """bf16 or fp16 autocast, or nothing for fp32."""
-        if self.precision == "fp32":
+        """bf16 or fp16 autocast, or nothing for fp32 and TF32."""
+        if stored_type(self.precision) == "fp32":
             return contextlib.nullcontext()
         lower: AbstractContextManager[object] = torch.autocast(
             self.device.type, dtype=DTYPES[self.precision]
@@ -109,9 +110,13 @@ class Trainee:
         sizes: Counter[str] = Counter()
         for parameter in adapted.values():
             sizes[_type_name(parameter.dtype)] += parameter.numel()
-        compute = "no autocast" if self.precision == "fp32" else f"{self.precision} autocast"
+        compute = {"fp32": "no autocast", "tf32": "TF32 products"}
         base = sizes.most_common(1)[0][0]
-        return f"{' and '.join(sorted(trained))} adapter, {base} base, {compute}"
+        adapter = f"{' and '.join(sorted(trained))} adapter"
+        if trained != {"fp32"}:
+            adapter += " without master weights"
+        products = compute.get(self.precision, f"{self.precision} autocast")
+        return f"{adapter}, {base} base, {products}"
 
     def hidden(self, batch: Batch) -> Tensor:
         """Last hidden states (B, T, H) of a micro-batch, without those of virtual tokens."""
@@ -144,10 +149,17 @@ class Trainee:
 
 
 def build_trainee(
-    base: Any, method: Method, *, precision: str, seed: int, tokens: Sequence[int] = ()
+    base: Any,
+    method: Method,
+    *,
+    precision: Precision,
+    seed: int,
+    tokens: Sequence[int] = (),
+    master_weights: bool = True,
 ) -> Trainee:
     """Freeze the base, put a fresh adapter on it, keep the adapter in fp32.
 
+    Without `master_weights` it is kept in `precision`, rounded from the fp32 it is drawn in.
     `tokens` are the ids of added tokens: their rows are trained too. Adapter initialisation
     depends on `seed` alone. Raises InputError for targets that match no
     module and for models this version cannot run (no `.model` backbone with an `.lm_head`).
@@ -175,8 +187,9 @@ def build_trainee(
         peft = get_peft_model(base, config, autocast_adapter_dtype=True)
     peft.train()
     trainable = {n: p for n, p in sorted(peft.named_parameters()) if p.requires_grad}
+    kept = DTYPES[trained_type(precision, master_weights=master_weights)]
     for parameter in trainable.values():
-        parameter.data = parameter.data.float()
+        parameter.data = parameter.data.to(kept)
     if tokens:
         check_trainable(peft, tokens)
     initial = {n: p.detach().clone() for n, p in trainable.items()} if soft else {}

@@ -108,12 +108,22 @@ def _reloaded(peft: Any, folder: Path) -> Iterator[None]:
         warnings.filterwarnings("ignore", message="Found missing adapter keys")
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
         peft.load_adapter(str(folder), adapter_name=AGAIN)
+    _as_trained(peft)
     try:
         peft.set_adapter(AGAIN)
         yield
     finally:
         peft.set_adapter("default")
         peft.delete_adapter(AGAIN)
+
+
+def _as_trained(peft: Any) -> None:
+    """PEFT loads bf16 tensors as fp32, which holds each; put them back into the file's type."""
+    parameters = dict(peft.named_parameters())
+    for name, parameter in parameters.items():
+        if AGAIN in name.split("."):
+            parts = ["default" if part == AGAIN else part for part in name.split(".")]
+            parameter.data = parameter.data.to(parameters[".".join(parts)].dtype)
 
 
 def _state(peft: Any) -> dict[str, Tensor]:

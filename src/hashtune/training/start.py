@@ -9,12 +9,15 @@ from typing import Any
 from torch import Tensor
 
 from hashtune import writers
+from hashtune.errors import InputError
 from hashtune.records import Row
 from hashtune.spec.methods import SOFT
+from hashtune.spec.precision import stored_type, tf32_on_cpu, without_master
 from hashtune.spec.schema import Spec
 from hashtune.store.added_tokens import rows_needed, token_ids
 from hashtune.store.loader import load_base, load_tokenizer
 from hashtune.store.manifest import Manifest
+from hashtune.store.numerics import set_fp32_products
 from hashtune.training.activations import set_checkpointing
 from hashtune.training.branch import Branch, check_trainable, read_branch
 from hashtune.training.branch_fit import Candidate
@@ -65,24 +68,34 @@ def begin(
         InputError: settings do not fit the plan, the base or the state to branch from.
     """
     set_determinism(spec.determinism)
+    set_fp32_products("tf32" if spec.precision == "tf32" else "ieee")
     check_plan(plan, spec.schedule, spec.checkpoint)
     check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
     branch = read_branch(Candidate(spec, plan, parts, code), root=root)
     added = _added(manifest, spec.tokenizer.added_tokens)
     adapter = read_adapter(spec.base_model.init_adapter, spec.method, added, root)
     tokens = sorted(added.values())
+    if findings := without_master(spec.precision, spec.optim):
+        raise InputError(findings)
     base = load_base(
         manifest,
-        dtype=spec.precision,
+        dtype=stored_type(spec.precision),
         quantization_config=quantization_config(spec.quantization, spec.precision),
         rows=rows_needed(tokens),
     )
     rows = [*plan.rows, *plan.eval_rows]
     attend_as(base, spec.batch.attention, rows, spec.kernels)
     trainee = build_trainee(
-        base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
+        base,
+        spec.method,
+        precision=spec.precision,
+        seed=spec.seed,
+        tokens=tokens,
+        master_weights=spec.optim.master_weights,
     )
-    continue_from(trainee.peft, adapter)
+    if trainee.device.type == "cpu" and (findings := tf32_on_cpu(spec.precision)):
+        raise InputError(findings)
+    adapter = continue_from(trainee.peft, adapter)
     if spec.kernels == "fused":
         trainee = replace(trainee, fused=attach(trainee.peft, precision=spec.precision))
     check_trainable(branch, trainee.parameters)

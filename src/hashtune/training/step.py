@@ -9,7 +9,7 @@ from torch.amp import GradScaler
 
 from hashtune.records import IGNORE_INDEX, Row
 from hashtune.spec.schema import Layout
-from hashtune.training.gradients import check_gradients
+from hashtune.training.gradients import check_gradients, clip_gradients
 from hashtune.training.layouts import batch_of, micro_batches
 from hashtune.training.model import Trainee
 from hashtune.training.noise import Noise, on_embeddings
@@ -72,7 +72,7 @@ def train_step(
         tokens += batch.tokens
     if scaler is not None:
         scaler.unscale_(optimizer)
-    norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), grad_clip))
+    norm = clip_gradients(trainee.parameters.values(), grad_clip)
     applied = trained > 0 and math.isfinite(norm) and math.isfinite(loss)
     if applied:
         if first:
