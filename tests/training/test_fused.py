@@ -170,12 +170,16 @@ def test_a_step_is_the_plain_one(
     assert difference.gradient <= gradient
 
 
+@pytest.mark.parametrize("lengths", [([9, 5, 1], [12]), ([12], [7]), ([8], [8])], ids=str)
 def test_three_steps_are_the_plain_ones_and_the_same_twice(
-    make_trainee: MakeTrainee, make_row: MakeRow, make_optim: Callable[..., Any]
+    make_trainee: MakeTrainee,
+    make_row: MakeRow,
+    make_optim: Callable[..., Any],
+    lengths: tuple[list[int], list[int]],
 ) -> None:
     def run(trainee: Trainee) -> tuple[list[float], dict[str, Tensor]]:
         optimizer = build_optimizer(trainee.parameters, make_optim())
-        rows = [make_row(0, [9, 5, 1]), make_row(1, [12])]
+        rows = [make_row(number, part) for number, part in enumerate(lengths)]
         losses = [
             train_step(trainee, optimizer, rows, micro=2, lr=1e-3, grad_clip=1.0).loss
             for _ in range(3)

@@ -115,13 +115,10 @@ def attend(
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    if fused and not dropout:
-        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        one = partial(_fused, call, scale)
-    else:
-        one = partial(_causal, call)
-    batch, heads, length, _ = query.shape
-    if all(len(lengths) == 1 for lengths in documents):
+    batch, heads, length, width = query.shape
+    fused = fused and not dropout
+    one = partial(_fused, call, scaling or width**-0.5) if fused else partial(_causal, call)
+    if all(len(lengths) == 1 for lengths in documents) and not (fused and batch > 1):
         documents = ((length,),) * batch  # padding at the right end sees; nothing sees it
         if batch == 1 or sliding_window is None or length <= sliding_window:
             return one(query, key, value, sliding_window).contiguous(), None
