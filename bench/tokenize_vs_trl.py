@@ -152,20 +152,19 @@ def ours(pairs: list[dict[str, str]], tokenizer: Any) -> Run:
         for n, pair in enumerate(pairs)
     ]
     writers.write_parquet(stage.PREPARED / "train.parquet", rows, conversation_schema())
-    template = Template(tokenizer, CHAT_TEMPLATE, {}, "2026-01-01")
-    tokenize = partial(
-        tokenize_conversation,
-        template=template,
-        stops=stop_sequences(template, eos_ids=[2, 0], declared=[]),
-        loss_on="assistant",
-        unstable="error",
-        mismatch="error",
-    )
-    limit = partial(fit, max_seq_len=MAX_SEQ_LEN, over_length="drop")
-    chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
-
     def run(processes: int) -> None:
         os.environ["HASHTUNE_PROCESSES"] = str(processes)
+        template = Template(tokenizer, CHAT_TEMPLATE, {}, "2026-01-01")
+        tokenize = partial(
+            tokenize_conversation,
+            template=template,
+            stops=stop_sequences(template, eos_ids=[2, 0], declared=[]),
+            loss_on="assistant",
+            unstable="error",
+            mismatch="error",
+        )
+        limit = partial(fit, max_seq_len=MAX_SEQ_LEN, over_length="drop")
+        chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
         with writers.staged_directory(stage.OUT) as folder:
             report = stage._split("train", folder, chunk, tokenizer)
         assert report["rows_in"] == len(pairs)
