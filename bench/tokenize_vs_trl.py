@@ -152,6 +152,7 @@ def ours(pairs: list[dict[str, str]], tokenizer: Any) -> Run:
         for n, pair in enumerate(pairs)
     ]
     writers.write_parquet(stage.PREPARED / "train.parquet", rows, conversation_schema())
+
     def run(processes: int) -> None:
         os.environ["HASHTUNE_PROCESSES"] = str(processes)
         template = Template(tokenizer, CHAT_TEMPLATE, {}, "2026-01-01")

@@ -1,23 +1,23 @@
 """Ids of a text from those of its words: most words of a data set come again, so each is encoded
 once.
 
-A word ends where a run of ASCII letters or digits ends, or an added token begins. The words' ids,
-one after another, are the text's, because
+The words' ids, one after another, are the text's, because
 
     1. the backend looks for added tokens first and encodes each stretch between them by itself;
-    2. it cuts a stretch by a known expression. In each of EXPRESSIONS a match goes on behind a
-       letter with letters only and behind a digit with digits only, so that one ends with every
-       word. Nothing looks back. What looks ahead, by one character, is blank, so the character lies
-       in the same word, which ends in a letter or digit;
+    2. it cuts a stretch into matches of one of EXPRESSIONS. A word ends behind a character that is
+       not blank where no match goes on: in each of them a letter is followed by letters only, a
+       digit by digits only, what is not blank never by a space, and by a digit only if it is one.
+       Nothing looks back. What looks ahead, by one character, is blank, so that it sees no further
+       than the end of its own word;
     3. BPE reads each match by itself.
 
-known_words asks a tokenizer for all of this. Stretches that are not ASCII are encoded whole.
+known_words asks a tokenizer for all of this. In words that are not ASCII only spaces cut.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any
 
 CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
@@ -30,13 +30,17 @@ EXPRESSIONS = (
     LATER % r"\p{N}{1,3}",  # Llama 3
     LATER % r"\p{N}",  # Qwen 2
 )
-WORD = re.compile(r"[^A-Za-z0-9]*(?:[A-Za-z]+|[0-9]+)|[^A-Za-z0-9]+")
+SPACED = re.compile(r"(?<=\S)(?= )")
+WORD = re.compile(
+    r" ?[A-Za-z]+|[0-9]+|[^A-Za-z0-9]*[^A-Za-z0-9\s](?=[ 0-9])"
+    r"|[^A-Za-z0-9]*(?:[A-Za-z]+|[0-9]+)|[^A-Za-z0-9]+"
+)
 LONGEST = 64  # characters of a word that is kept
 KEPT = 1 << 16  # words; then it begins anew, so that memory has a bound
 Encode = Callable[[str], list[int]]
 
 
-class Words(dict[str, list[int]]):
+class Words(dict[str, tuple[int, ...]]):
     """Ids by word, learned on the way.
 
     Args:
@@ -52,20 +56,25 @@ class Words(dict[str, list[int]]):
 
     def ids(self, text: str) -> list[int]:
         """The ids of a text."""
-        stretches = self._added.split(text)
-        words = [
-            [stretch] if index % 2 or not stretch.isascii() else WORD.findall(stretch)
-            for index, stretch in enumerate(stretches)  # every other one is an added token
-        ]
+        parts = self._added.split(text)  # every other one is an added token
+        words = [[part] if odd else words_of(part) for part, odd in zip(parts, cycle((0, 1)))]
         return list(chain.from_iterable(map(self.__getitem__, chain.from_iterable(words))))
 
-    def __missing__(self, word: str) -> list[int]:
-        ids = self._encode(word)
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        ids = tuple(self._encode(word))  # tuples of numbers are no work for the garbage collector
         if len(word) <= LONGEST:
             if len(self) >= KEPT:
                 self.clear()
             self[word] = ids
         return ids
+
+
+def words_of(stretch: str) -> list[str]:
+    """The words of a text without added tokens; joined they are the text."""
+    if stretch.isascii():
+        return WORD.findall(stretch)
+    parts = SPACED.split(stretch)
+    return [word for part in parts for word in (WORD.findall(part) if part.isascii() else [part])]
 
 
 def known_words(tokenizer: Any, encode: Encode) -> Words | None:
