@@ -7,7 +7,8 @@ synthetic base. All run in turn, round after round; the medians are compared. CP
 included) is given beside wall time, since other work on the machine stretches the latter.
 
 Ours is what the stage does to a split: read Parquet, check, render, encode, derive and compare
-every mask, write Parquet, count. TRL's is SFTTrainer._prepare_dataset, unpacked, in memory:
+every mask, write Parquet, count. Each round has a new Template, which knows no word yet. TRL's is
+SFTTrainer._prepare_dataset, unpacked, in memory:
 
     messages, answers only   the same labels as ours, which is checked first (assistant_only_loss,
                              a template with generation markers)

@@ -1,8 +1,9 @@
 """The pinned chat template: the one way from messages to text and ids.
 
 Training, evaluation and the registry entry use the same template text, arguments and date.
-Renders go through the template that transformers compiles, encodings through the backend: that
-skips transformers' work per call, and the first CHECKED of each are compared with its own.
+Renders go through the template that transformers compiles, encodings through the backend, word by
+word where that is exact (words.py): that skips transformers' work per call, and the first CHECKED
+of each are compared with its own.
 """
 
 import re
@@ -221,7 +222,7 @@ class Template:
         return backend
 
     def _whole(self, text: str) -> list[int]:
-        """The backend's ids, without offsets, which take it longer than the ids."""
+        """The backend's ids without offsets, which would take it longer."""
         ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
