@@ -39,11 +39,11 @@ class Difference:
 def compare_fused(trainee: Trainee, row: Row) -> Difference:
     """Loss and gradients of the row's first document on both ways. Parameters and random generators
     are left as they were; there are no gradients before it and none after it."""
-    batch = collate([_first(row)])
-    with torch.random.fork_rng(), _random_b(trainee):
-        loss, fused = _gradients(trainee, batch)
+    batch = collate([first_document(row)])
+    with torch.random.fork_rng(), with_random_b(trainee):
+        loss, fused = gradients_of(trainee, batch)
         with _plain(trainee) as plain:
-            expected, own = _gradients(plain, batch)
+            expected, own = gradients_of(plain, batch)
     off = {name: _difference(fused[name], own[name]) for name in own}
     name = max(off, key=off.__getitem__)
     return Difference(abs(loss - expected) / abs(expected), off[name], name)
@@ -61,14 +61,15 @@ def check_fused(difference: Difference, precision: str) -> None:
         raise InputError(Finding("fused-differs", message, field="kernels", fix=fix))
 
 
-def _first(row: Row) -> Row:
+def first_document(row: Row) -> Row:
     """The row's first document, cut short, every token but the first one trained."""
     ids = row.input_ids[: min(row.lengths[0], TOKENS)]
     labels = [IGNORE_INDEX, *ids[1:]]
     return Row(row.row, row.example_ids[:1], [len(ids)], ids, labels)
 
 
-def _gradients(trainee: Trainee, batch: Batch) -> tuple[float, dict[str, Tensor]]:
+def gradients_of(trainee: Trainee, batch: Batch) -> tuple[float, dict[str, Tensor]]:
+    """Summed loss, and each gradient by name; none is left behind."""
     torch.manual_seed(0)  # the same dropout on both ways
     with trainee.autocast():
         loss = trainee.losses(batch).loss
@@ -86,7 +87,8 @@ def _difference(one: Tensor, other: Tensor) -> float:
 
 
 @contextmanager
-def _random_b(trainee: Trainee) -> Iterator[None]:
+def with_random_b(trainee: Trainee) -> Iterator[None]:
+    """The same small random numbers in every LoRA B meanwhile."""
     generator = torch.Generator().manual_seed(0)
     kept = {n: p.detach().clone() for n, p in trainee.parameters.items() if "lora_B" in n}
     with torch.no_grad():
