@@ -201,47 +201,47 @@ def test_a_prompt_over_unpacked_rows_is_whole(project, kind):
         assert found(project, {**SOFT, "method.type": kind, "quantization.type": stored}) == []
 
 
-PADDED = {"batch.layout": "padding_free"}
+PADDED = {"batch.layout": "padding_free", "batch.attention": "mask"}
 MASKED = {"batch.attention": "mask", "batch.layout": "rows"}
 OFFLOAD = {"activations.offload": True}
 
 
 @pytest.mark.parametrize(
-    ("changes", "fix", "fixed"),
+    ("changes", "fixes", "fixed"),
     [
         (
             {**SOFT, **PADDED, "batch.attention": "documents"},
-            "batch.attention=mask and batch.layout=rows",
+            ["batch.attention=mask", "batch.layout=rows"],
             MASKED,
         ),
-        ({**SOFT, **PADDED}, "batch.layout=rows", {"batch.layout": "rows"}),
+        ({**SOFT, **PADDED}, ["batch.layout=rows"], {"batch.layout": "rows"}),
         (
             {**SOFT, "batch.attention": "documents", "batch.layout": "length_grouped"},
-            "batch.attention=mask",
+            ["batch.attention=mask"],
             {"batch.attention": "mask"},
         ),
-        (PADDED, "batch.attention=documents, or batch.layout=rows", {"batch.layout": "rows"}),
-        (OFFLOAD, "activations.offload=false", {"activations.offload": False}),
+        (PADDED, ["batch.attention=documents, or batch.layout=rows"], {"batch.layout": "rows"}),
+        (OFFLOAD, ["activations.offload=false"], {"activations.offload": False}),
         (
             {**OFFLOAD, "activations.checkpointing": "full"},
-            "activations.offload=false",
+            ["activations.offload=false"],
             {"activations.offload": False},
         ),
         (
             {**OFFLOAD, "hardware.device": "cuda"},
-            "activations=full, or activations.offload=false",
+            ["activations=full, or activations.offload=false"],
             {"activations.checkpointing": "full"},
         ),
     ],
 )
-def test_what_a_fix_says_is_accepted(project, changes, fix, fixed):
+def test_what_a_fix_says_is_accepted(project, changes, fixes, fixed):
     """Planted: each alone was told a fix that the next finding refused."""
-    assert [fault.fix for fault in faults(project, changes)] == [fix]
+    assert [fault.fix for fault in faults(project, changes)] == fixes
     assert found(project, changes | fixed) == []
 
 
 def test_a_method_s_wrong_fields_are_all_named(project):
-    changes = {"method.type": "prefix", "data.packing": False}
+    changes = {"method.type": "prefix", "data.packing": False, "batch.attention": "mask"}
     names = ("variant", "r", "alpha", "dropout", "targets", "virtual_tokens")
     assert found(project, changes) == [(f"method.{name}", "contradiction") for name in names]
 
