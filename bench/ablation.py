@@ -12,6 +12,7 @@ any of them; each other variant switches on what its name says, joined by +:
     packing        documents share rows of --seq-len tokens, kept apart by a mask, one row a
                    micro-batch; without it micro-batches of --micro documents are padded
     documents      attention by a call for each document (batch.attention=documents), without a mask
+    fused          parts with a backward of their own (kernels=fused)
     compile        torch.compile of each layer; its time is in the first step
     full-logits    logits of all positions at once, without entropy and accuracy, in place of ours:
                    trained positions in chunks
@@ -44,8 +45,11 @@ from typing import Any
 from rounds import Result, child, in_turn, median_of
 
 PLAIN = "plain"
-SWITCHES = ("checkpointing", "packing", "documents", "compile", "full-logits")
-VARIANTS = ("checkpointing", "packing", "packing+documents", "compile", "full-logits")
+SWITCHES = ("checkpointing", "packing", "documents", "fused", "compile", "full-logits")
+VARIANTS = (
+    *("checkpointing", "packing", "packing+documents", "packing+documents+fused"),
+    *("compile", "full-logits"),
+)
 TOLERANCES = {
     "fp32": {"first_loss": 1e-5, "first_norm": 1e-4},
     "bf16": {"first_loss": 5e-3, "first_norm": 5e-2},

@@ -8,8 +8,9 @@ attention alone, one thread, CPU milliseconds, medians of --rounds in which all 
     mask       one call with the mask of training/batches.py: batch.attention=mask
     padded     one call over the documents padded to the longest
     documents  a call for each document (training/documents.py): batch.attention=documents
+    fused      the same in our own products (training/fused/attention.py): kernels=fused
 
-First all three must give the results and the gradients of the first within the tolerance of the
+First all must give the results and the gradients of the first within the tolerance of the
 probe of documents (training/attention.py), relative to the largest element.
 """
 
@@ -57,12 +58,19 @@ def padded(tensors: Sequence[Tensor], lengths: Sequence[int]) -> Tensor:
     return torch.cat([one[:n] for one, n in zip(result, lengths, strict=True)])[None]
 
 
-def by_document(tensors: Sequence[Tensor], lengths: Sequence[int]) -> Tensor:
+def by_document(
+    tensors: Sequence[Tensor], lengths: Sequence[int], *, fused: bool = False
+) -> Tensor:
     """(1, T, heads, d), a call for each document."""
-    return attend(LAYER, *tensors, None, documents=(tuple(lengths),))[0]
+    return attend(LAYER, *tensors, None, documents=(tuple(lengths),), fused=fused)[0]
 
 
-WAYS: Mapping[str, Attend] = {MASK: masked, "padded": padded, "documents": by_document}
+WAYS: Mapping[str, Attend] = {
+    MASK: masked,
+    "padded": padded,
+    "documents": by_document,
+    "fused": partial(by_document, fused=True),
+}
 
 
 def main() -> int:

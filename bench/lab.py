@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
 from statistics import median
@@ -18,9 +19,11 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from hashtune.packing.rows import build_rows
 from hashtune.records import IGNORE_INDEX, Row
-from hashtune.spec.schema import Determinism, Method, Optim
+from hashtune.spec.schema import Determinism, Kernels, Method, Optim
+from hashtune.training import model as training_model
 from hashtune.training import step
 from hashtune.training.documents import attend_as
+from hashtune.training.fused.attach import attach
 from hashtune.training.loss import Head, LossSums
 from hashtune.training.model import Trainee, build_trainee, seed_all, set_determinism
 from hashtune.training.optimizers import build_optimizer
@@ -68,11 +71,11 @@ def main() -> None:
     on = switches(setting.variant)
     set_determinism(Determinism(mode=setting.determinism, threads=setting.threads))
     base = base_of(setting).to(setting.device)
-    attend_as(base, "documents" if "documents" in on else "mask", [])
+    kernels: Kernels = "fused" if "fused" in on else "plain"
+    attend_as(base, "documents" if "documents" in on else "mask", [], kernels)
     parameters = sum(parameter.numel() for parameter in base.parameters())
     vocabulary = base.config.vocab_size
-    trainee = trainee_of(base, setting)
-    switch_on(trainee, on)
+    trainee = switched_on(trainee_of(base, setting), on)
     results, ends = trained(trainee, rows_of(setting, vocabulary, on), setting, on)
     seconds = [end - start for start, end in pairwise(ends)]
     tokens = sum(result.tokens for result in results[setting.warmup :])
@@ -125,8 +128,8 @@ def trainee_of(base: Any, setting: Setting) -> Trainee:
     return Trainee(Whole(base), dict(sorted(base.named_parameters())), setting.precision)
 
 
-def switch_on(trainee: Trainee, on: frozenset[str]) -> None:
-    """What a variant changes in the model and in the step."""
+def switched_on(trainee: Trainee, on: frozenset[str]) -> Trainee:
+    """With what a variant changes in the model and in the step."""
     model = trainee.peft.get_base_model()
     if "checkpointing" in on:
         model.activation_checkpointing_enable(
@@ -136,10 +139,15 @@ def switch_on(trainee: Trainee, on: frozenset[str]) -> None:
         for layer in model.model.layers:  # all share one compilation, the whole would unroll them
             layer.compile(dynamic=True)
     if "full-logits" in on:
-        step.token_losses = full_logits
+        training_model.token_losses = full_logits
+    if "fused" in on:
+        return replace(trainee, fused=attach(trainee.peft, precision=trainee.precision))
+    return trainee
 
 
-def full_logits(hidden: Tensor, labels: Tensor, head: Head) -> LossSums:
+def full_logits(
+    hidden: Tensor, labels: Tensor, head: Head, frozen: Tensor | None = None
+) -> LossSums:
     """The summed loss from the logits of all positions."""
     logits = head(hidden[:, :-1].flatten(0, 1)).float()
     targets = labels[:, 1:].flatten()

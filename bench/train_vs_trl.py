@@ -8,11 +8,13 @@ bench/requirements.lock; all that is measured runs there. Each measurement is a 
 
 Both sides train a LoRA (r16, all linear layers, no dropout) with fused AdamW in fp32 over the same
 base, on the same ids and labels (loss on the answer; TRL gets them tokenized), rows of at most
-1,024 tokens, 4 rows a step in file order, clipping at 1.0, constant rate, no activation
-checkpointing, --threads threads. bf16 is a bf16 base under autocast.
+1,024 tokens, 4 rows a step in file order, clipping at 1.0, constant rate, --threads threads. bf16
+is a bf16 base under autocast. Activation checkpointing is off (--checkpointing: ours alone).
 
-ours    the functions of stage train, deterministic algorithms required; packed rows attend by
-        document (batch.attention=documents)
+ours    the functions of stage train, deterministic algorithms required, attention by document,
+        --kernels fused or plain:
+    pairs     micro-batches of 2 rows end to end (batch.layout=padding_free), 2 accumulated
+    packed, unpacked, micro4, grouped: as below
 TRL     SFTTrainer, in four layouts of which the fastest counts:
     packed    one row of up to 1,024 tokens a step (about 4 rows), TRL's own bins and block mask
     unpacked  micro-batches of 1, 4 accumulated
@@ -39,7 +41,7 @@ from functools import partial
 from pathlib import Path
 
 from rounds import ROOT, Result, child, in_turn, median_of
-from sft.job import BATCH, LAYOUTS, Job
+from sft.job import BATCH, LAYOUTS, PAIRS, Job
 
 TOLERANCE = 0.005
 MAX_LENGTH = 1024
@@ -99,7 +101,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=6, help="measured steps of 4 rows")
     parser.add_argument("--warmup", type=int, default=2, help="steps before them, at least 1")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--ours", nargs="+", choices=LAYOUTS, default=["unpacked"])
+    parser.add_argument("--ours", nargs="+", choices=[*LAYOUTS, PAIRS], default=[PAIRS])
     parser.add_argument("--trl", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     wanted = parser.parse_args()
     if min(wanted.warmup, wanted.rounds) < 1 or wanted.steps < 2:

@@ -18,7 +18,7 @@ from hashtune.training.fused.attach import attach
 from hashtune.training.model import Trainee, build_trainee, set_determinism
 from hashtune.training.optimizers import build_optimizer
 from hashtune.training.step import train_step
-from sft.job import ALPHA, CLIP, LAYOUTS, LR, RANK, Job, order, rates, read_job, read_rows
+from sft.job import ALPHA, CLIP, LR, PAIRS, RANK, SIZES, Job, order, rates, read_job, read_rows
 
 METHOD = Method(
     type="lora",
@@ -46,8 +46,8 @@ def main() -> None:
     """One epoch over the rows."""
     job = read_job(sys.argv[1])
     set_determinism(Determinism(mode="strict", threads=job.threads))
-    micro, _ = LAYOUTS[job.layout]
-    layout: Layout = "padding_free" if job.layout == "pairs" else "rows"
+    micro, _ = SIZES[job.layout]
+    layout: Layout = "padding_free" if job.layout == PAIRS else "rows"
     steps = planned(job)
     trainee = trainee_of(job)
     optimizer = build_optimizer(trainee.parameters, OPTIM)
@@ -86,7 +86,7 @@ def planned(job: Job) -> list[list[Row]]:
         max_seq_len=job.max_length,
         packing=job.layout == "packed",
     )
-    micro, accumulation = LAYOUTS[job.layout]
+    micro, accumulation = SIZES[job.layout]
     size = micro * accumulation
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 

@@ -68,7 +68,9 @@ def test_documents_are_seeded_and_fit_the_row(ablation):
 
 @pytest.mark.parametrize("name", ["chekpointing", "plain+packing", "packing+packing", ""])
 def test_a_variant_that_is_no_set_of_switches_is_refused(ablation, name):
-    with pytest.raises(ValueError, match="checkpointing, packing, documents, compile, full-logits"):
+    with pytest.raises(
+        ValueError, match="checkpointing, packing, documents, fused, compile, full-logits"
+    ):
         ablation.switches(name)
 
 
