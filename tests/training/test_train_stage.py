@@ -17,6 +17,7 @@ from hashtune.stages import train
 from hashtune.store.loader import resolve
 from hashtune.store.manifest import manifest_json
 from hashtune.training import start
+from hashtune.training.adapter import WEIGHTS
 from hashtune.training.model import Trainee
 from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
@@ -182,7 +183,7 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     assert report["trainable_parameters"] == 2 * 2 * (64 + 64)  # 2 layers, q: A 2x64, B 64x2
     assert report["targets"] == {"q_proj": 2}
     assert report["route"] == "fp32 adapter, fp32 base, no autocast"
-    assert report["adapter_sha256"] == writers.sha256_file(train.OUT / "adapter" / train.WEIGHTS)
+    assert report["adapter_sha256"] == writers.sha256_file(train.OUT / "adapter" / WEIGHTS)
     assert not any(str(checkout).encode() in data for data in first.values())
     folder = checkout / "home" / "runs" / identity()
     assert sorted(path.name for path in folder.iterdir()) == ["lock", "result"]
@@ -452,7 +453,7 @@ def test_a_second_trainer_takes_the_result(
 
     monkeypatch.setattr(train.runs, "exclusive", Waited)
     monkeypatch.setattr(train, "_train", lambda *args: pytest.fail("it trained"))
-    (train.OUT / "adapter" / train.WEIGHTS).unlink()
+    (train.OUT / "adapter" / WEIGHTS).unlink()
     train.run()
     assert outputs() == first
     assert "took the result of the trainer that was already at it" in capsys.readouterr().out

@@ -12,10 +12,10 @@ from hashtune.inspection.steps import Origin, Record, check_examples, in_order, 
 from hashtune.inspection.terminal import as_text
 from hashtune.lineage.lock import other_plan
 from hashtune.spec.load import read_params, read_spec
+from hashtune.spec.methods import adapter_files
 
 LOCK = Path("dvc.lock")
 CODE = Path("build/code/train.json")
-ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
 REPLAY, ANSWERS = "replay", "build/replay/answers.jsonl"
 
 
@@ -60,8 +60,10 @@ def _checked(text: str, *, again: bool, adapter: Path | None) -> int:
 def _cannot_run(adapter: Path | None) -> list[Finding]:
     findings = missing(MANIFEST, "base") + missing(CODE, "code")
     findings += missing(PACK / "eval.parquet", "pack")
-    for file in [adapter / name for name in ADAPTER] if adapter is not None else []:
-        if not file.is_file():
+    if adapter is None:
+        return findings
+    for name in adapter_files(read_spec("method").method.type):
+        if not (file := adapter / name).is_file():
             fix = "name the folder of an adapter, such as build/train/adapter"
             findings.append(Finding("no-adapter", "does not exist", file=str(file), fix=fix))
     return findings

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding
+from hashtune.spec.methods import PEFT_FILES
 from hashtune.spec.places import place
 from hashtune.spec.rows import remote_scheme
 from hashtune.spec.schema import InitAdapter, Method
 from hashtune.strict_json import StrictJsonError, parse_strict
 from hashtune.writers import sha256_file
 
-WEIGHTS = "adapter_model.safetensors"
-CONFIG = "adapter_config.json"
+WEIGHTS, CONFIG = PEFT_FILES
 FIELD = "base_model.init_adapter"
 RULE = "init-adapter"
 PARAMS = "params.yaml"

@@ -1,18 +1,27 @@
-"""Which fields a method has, and what a prompt or prefix excludes."""
+"""Which fields a method has, what it excludes, and the names of the files it leaves."""
 
 from collections.abc import Iterator
 
 from hashtune.errors import Finding
-from hashtune.spec.schema import Spec
+from hashtune.spec.schema import InitAdapter, Quantization, Spec
 
 FILE = "params.yaml"
+FULL = "full"  # no adapter: the base itself is trained
+FULL_FILES = ("model.safetensors", "full.json")  # weights and settings, in the adapter's folder
+PEFT_FILES = ("adapter_model.safetensors", "adapter_config.json")
 SOFT = ("prompt", "prefix")  # virtual tokens; no matrices beside the base's
 FIELDS = {
     "lora": ("variant", "r", "alpha", "dropout", "targets"),
     "qlora": ("variant", "r", "alpha", "dropout", "targets"),
     "prompt": ("virtual_tokens",),
     "prefix": ("virtual_tokens",),
+    "full": (),
 }
+
+
+def adapter_files(kind: str) -> tuple[str, str]:
+    """Names of weights and settings that training with this method.type leaves."""
+    return FULL_FILES if kind == FULL else PEFT_FILES
 
 
 def method_findings(spec: Spec) -> list[Finding]:
@@ -20,6 +29,22 @@ def method_findings(spec: Spec) -> list[Finding]:
     found = list(_fields(spec))
     if spec.method.type in SOFT:
         found += _one_document(spec)
+    if spec.method.type == FULL:
+        found += full_findings(spec.quantization, spec.base_model.init_adapter)
+    return found
+
+
+def full_findings(quantization: Quantization, init: InitAdapter | None) -> list[Finding]:
+    """What method.type full excludes; `train` asks again before it loads the base."""
+    found = []
+    if quantization.type != "none":
+        message = f"full trains the base's own weights, and those of {quantization.type} are codes"
+        fix = "quantization=none, or method=qlora"
+        found.append(_finding("quantization.type", message, fix))
+    if init is not None:
+        message = "full trains the base itself and continues from no adapter"
+        fix = "set it to null, or method=lora"
+        found.append(_finding("base_model.init_adapter", message, fix))
     return found
 
 

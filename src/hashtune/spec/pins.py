@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hashtune.errors import Finding
 from hashtune.spec.init_adapter import init_findings
+from hashtune.spec.methods import FULL
 from hashtune.spec.places import place
 from hashtune.spec.rows import REMOTE, address_fault, field_faults, policy_faults, remote_scheme
 from hashtune.spec.schema import HeldOut, Source, Spec
@@ -66,7 +67,9 @@ def _base_model(spec: Spec) -> Iterator[Finding]:
 
 def _init_adapter(spec: Spec, root: Path) -> list[Finding]:
     pin = spec.base_model.init_adapter
-    return init_findings(pin, spec.method, spec.tokenizer.added_tokens, root) if pin else []
+    if pin is None or spec.method.type == FULL:  # methods.py refuses the latter
+        return []
+    return init_findings(pin, spec.method, spec.tokenizer.added_tokens, root)
 
 
 def _data(spec: Spec) -> Iterator[Finding]:
@@ -194,7 +197,7 @@ def _files(spec: Spec, root: Path) -> Iterator[Finding]:
 
 def _contradictions(spec: Spec) -> Iterator[Finding]:
     quantized = spec.quantization.type != "none"
-    if (spec.method.type == "qlora") != quantized:
+    if spec.method.type != FULL and (spec.method.type == "qlora") != quantized:
         yield _finding(
             "method.type",
             f"{spec.method.type} over quantization.type {spec.quantization.type}",

@@ -19,7 +19,7 @@ from hashtune.spec.schema import Layout, Spec
 from hashtune.store.loader import home
 from hashtune.store.manifest import Manifest, read_manifest
 from hashtune.training import runs
-from hashtune.training.adapter import WEIGHTS, write_adapter
+from hashtune.training.adapter import weights_file, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
 from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
@@ -153,14 +153,13 @@ def _probe(trainee: Trainee, plan: Plan, layout: Layout) -> dict[str, object]:
 
 
 def _report(loop: Loop, manifest: Manifest, facts: dict[str, object]) -> None:
-    weights = OUTPUTS["adapter"] / WEIGHTS
     report = {**summarise(loop, OUTPUTS["adapter"]), **facts}
     measured = measure(loop)
     signals = [signal.name for signal in loop.journal.watcher.fired]
     frame.write_report("train", report)
-    frame.write_machine("train", measured, belongs_to=weights)
+    frame.write_machine("train", measured, belongs_to=weights_file(OUTPUTS["adapter"]))
     frame.closing_table(
-        f"train: adapter over {manifest.name}",
+        f"train: {'all weights of' if loop.trainee.full else 'adapter over'} {manifest.name}",
         report | {"signals": ", ".join(signals) or "none", "speed": speed_line(measured)},
     )
 

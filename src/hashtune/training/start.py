@@ -7,8 +7,9 @@ from pathlib import Path
 from torch import Tensor
 
 from hashtune import writers
+from hashtune.errors import InputError
 from hashtune.records import Row
-from hashtune.spec.methods import SOFT
+from hashtune.spec.methods import FULL, SOFT, full_findings
 from hashtune.spec.schema import Spec
 from hashtune.store.added_tokens import rows_needed, token_ids
 from hashtune.store.loader import load_base, load_tokenizer
@@ -37,23 +38,28 @@ class Start:
 def begin(spec: Spec, plan: Plan, manifest: Manifest, *, root: Path) -> Start:
     """The base with the adapter that training starts from, random generators seeded, and the plan.
 
-    Raises InputError for settings that do not fit the plan or the base.
+    Raises InputError for settings that do not fit the plan, the base or each other.
     """
     set_determinism(spec.determinism)
     check_plan(plan, spec.schedule, spec.checkpoint)
     check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
+    full = spec.method.type == FULL
+    if full and (found := full_findings(spec.quantization, spec.base_model.init_adapter)):
+        raise InputError(found)
     added = spec.tokenizer.added_tokens
     adapter = read_adapter(spec.base_model.init_adapter, spec.method, added, root)
     tokens = _token_ids(manifest, added)
-    base = load_base(
+    load = partial(
+        load_base,
         manifest,
-        dtype=spec.precision,
+        dtype="fp32" if full else spec.precision,  # bf16 would round a base that ships in fp32
         quantization_config=quantization_config(spec.quantization, spec.precision),
         rows=rows_needed(tokens),
     )
+    base = load()
     attend_as(base, spec.batch.attention, [*plan.rows, *plan.eval_rows])
     trainee = build_trainee(
-        base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens
+        base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens, again=load
     )
     continue_from(trainee.peft, adapter)
     recomputed = set_checkpointing(trainee, spec.activations)
