@@ -139,8 +139,12 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
                 dtype=dtype,
                 quantization_config=quantization_config(settings, work.precision),
             )
+    attend_as(base, "documents" if work.by_document else "mask", [])
+    none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
+    if work.full:
+        whole = Method(type="full", **none, virtual_tokens=None)
+        return build_trainee(base, whole, precision=work.precision, seed=0, again=lambda: None)
     if work.soft is not None:
-        none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
         soft = Method(type=work.soft, **none, virtual_tokens=work.virtual_tokens)
         return build_trainee(base, soft, precision=work.precision, seed=0)
     method = Method(
@@ -152,7 +156,6 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
         targets="all-linear" if isinstance(work.targets, str) else list(work.targets),
         virtual_tokens=None,
     )
-    attend_as(base, "documents" if work.by_document else "mask", [])
     return build_trainee(base, method, precision=work.precision, seed=0)
 
 
@@ -184,17 +187,28 @@ def measure_saved(trainee: Trainee, rows: list[Row]) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
+def backward(trainee: Trainee, rows: list[Row]) -> None:
+    batch = collate(rows)
+    with trainee.autocast():
+        sums = training_loss.token_losses(trainee.hidden(batch), batch.labels, trainee.head)
+    sums.loss.backward()
+
+
 def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
+    """Of the second micro-batch when all is trained: the first one's gradients are there from the
+    beginning, and are as large as what the activations leave behind."""
     own = [*trainee.peft.parameters(), *trainee.peft.buffers()]
-    with Peak(own) as peak:
-        batch = collate(rows)
-        with trainee.autocast():
-            sums = training_loss.token_losses(trainee.hidden(batch), batch.labels, trainee.head)
-        sums.loss.backward()
-    return peak.peak
+    gradients = []
+    if trainee.full:
+        backward(trainee, rows)
+        gradients = [p.grad for p in trainee.parameters.values() if p.grad is not None]
+    with Peak([*own, *gradients]) as peak:
+        backward(trainee, rows)
+    return peak.peak + sum(grad.nbytes for grad in gradients)
 
 
 SOFT = {"virtual_tokens": 16, "targets": (), "r": 0, "masked": False, "trained": TOKENS - 1}
+FULL = {"full": True, "targets": (), "r": 0}
 CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (4, {"checkpointing": "full"}),
     (3, {"checkpointing": "full", "masked": False, "trained": TOKENS - 1}),
@@ -205,6 +219,9 @@ CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (3, {"checkpointing": "selective", "precision": "bf16"}),
     (4, {"checkpointing": "selective", "dropout": True}),
     (4, {"checkpointing": "selective", "variant": "dora"}),
+    (3, {**FULL, "checkpointing": "full"}),
+    (3, {**FULL, "checkpointing": "full", "precision": "bf16"}),
+    (4, {**FULL, "checkpointing": "selective"}),
 ]
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -232,6 +249,11 @@ SETTINGS: list[dict[str, Any]] = [
     {"soft": "prompt", **SOFT, "precision": "bf16"},
     {"soft": "prefix", **SOFT, "masked": True},
     {"soft": "prefix", **SOFT, "masked": True, "precision": "bf16"},
+    FULL,
+    {**FULL, "masked": False, "trained": TOKENS - 1},
+    {**FULL, "masked": False, "by_document": True},
+    {**FULL, "precision": "bf16"},
+    {**FULL, "masked": False, "by_document": True, "precision": "bf16"},
 ]
 
 

@@ -69,6 +69,11 @@ def decide(work: Workload, *, available: int) -> Decision:
     )
 
 
+def as_lora(work: Workload) -> Workload:
+    """The same step with the adapter of conf/method/lora.yaml (a test compares the two)."""
+    return replace(work, full=False, variant="lora", r=16, targets="all-linear", dropout=False)
+
+
 def _edits(work: Workload) -> dict[str, Edit]:
     """The changes worth trying, as "setting=value". Halving micro keeps the effective batch when
     batch.grad_accum is doubled; a shorter max_seq_len drops or refuses longer examples."""
@@ -76,7 +81,14 @@ def _edits(work: Workload) -> dict[str, Edit]:
     if work.micro > 1:
         micro = work.micro // 2
         edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
-    if work.quantization != "nf4" and work.soft is None:
+    if work.full:
+        edits["method=lora"] = as_lora
+        edits["method=qlora"] = lambda w: replace(
+            as_lora(w), quantization="nf4", double_quant=True
+        )
+        if not work.optimizer.endswith("8bit"):
+            edits["optim=adamw_8bit"] = lambda w: replace(w, optimizer="adamw_8bit")
+    elif work.quantization != "nf4" and work.soft is None:
         edits["method=qlora"] = lambda w: replace(w, quantization="nf4", double_quant=True)
     if work.precision == "fp32":
         edits["precision=bf16"] = lambda w: replace(w, precision="bf16")
@@ -136,6 +148,7 @@ def duration(
         adapter=work.adapter_parameters,
         context=context,
         recomputed_blocks=work.recomputed_blocks,
+        full=work.full,
     )
     speed = peak_tflops * 1e12 * expected_utilisation / each
     hours = tokens / speed / SECONDS_PER_HOUR
