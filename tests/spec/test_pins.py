@@ -16,6 +16,10 @@ SOFT = {
     "method.virtual_tokens": 20,
     "data.packing": False,
 }
+FULL = {
+    "method.type": "full",
+    **dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")]),
+}
 START = {"schedule.decay_start": 80}
 
 
@@ -184,6 +188,22 @@ def test_a_method_s_wrong_fields_are_all_named(project):
     changes = {"method.type": "prefix", "data.packing": False}
     names = ("variant", "r", "alpha", "dropout", "targets", "virtual_tokens")
     assert found(project, changes) == [(f"method.{name}", "contradiction") for name in names]
+
+
+def test_full_has_no_field_beside_its_type(project):
+    assert found(project, FULL) == []
+    wrong = {"method.type": "full"}
+    names = ("variant", "r", "alpha", "dropout", "targets")
+    assert found(project, wrong) == [(f"method.{name}", "contradiction") for name in names]
+
+
+def test_full_over_a_quantised_base_or_from_an_adapter_is_refused_once(project):
+    init = {"path": "data/none", "sha256": "0" * 64}
+    changes = {**FULL, "quantization.type": "nf4", "base_model.init_adapter": init}
+    assert found(project, changes) == [
+        ("quantization.type", "contradiction"),
+        ("base_model.init_adapter", "contradiction"),
+    ]
 
 
 def test_a_paged_optimizer_may_be_planned_for_a_gpu(project):

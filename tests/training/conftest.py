@@ -5,6 +5,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,19 @@ def make_soft(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
         base = make_base(torch.bfloat16 if precision == "bf16" else torch.float32)
         method = Method(type=kind, **none, virtual_tokens=3)
         return build_trainee(base, method, precision=precision, seed=seed)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_full(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
+    """A trainee of method.type full: the base itself."""
+
+    def make(*, precision: str = "fp32", dtype: torch.dtype = torch.float32) -> Trainee:
+        fields = ("variant", "r", "alpha", "dropout", "targets", "virtual_tokens")
+        method = Method(type="full", **dict.fromkeys(fields))
+        base, again = make_base(dtype), partial(make_base, dtype)
+        return build_trainee(base, method, precision=precision, seed=7, again=again)
 
     return make
 

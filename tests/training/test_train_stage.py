@@ -11,11 +11,12 @@ import torch
 
 from hashtune import records, writers
 from hashtune.errors import InputError, Stopped
+from hashtune.memory.shapes import read_shape
 from hashtune.spec.load import read_spec
 from hashtune.spec.schema import Spec
 from hashtune.stages import train
 from hashtune.store.loader import resolve
-from hashtune.store.manifest import manifest_json
+from hashtune.store.manifest import manifest_json, read_manifest
 from hashtune.training import start
 from hashtune.training.adapter import WEIGHTS
 from hashtune.training.model import Trainee
@@ -457,3 +458,75 @@ def test_a_second_trainer_takes_the_result(
     train.run()
     assert outputs() == first
     assert "took the result of the trainer that was already at it" in capsys.readouterr().out
+
+
+WHOLE = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets", "virtual_tokens"))
+
+
+def test_full_fine_tuning_trains_every_parameter_of_the_plan_and_resumes(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = {"method": {"type": "full", **WHOLE}, "precision": "bf16", "optim": {"lr": 1e-3}}
+    write_params(full)
+    train.run()
+    straight = outputs()
+    report = json.loads(straight["reports/train.json"])
+    shape = read_shape(read_manifest(train.MANIFEST).config)
+    assert report["trainable_parameters"] == shape.parameters
+    assert report["route"] == "fp32 weights, all trained, bf16 autocast"
+    assert (report["steps"], report["targets"]) == (6, {})
+    weights = Path("build/train/adapter/model.safetensors")
+    assert report["adapter_sha256"] == writers.sha256_file(weights)
+    machine = writers.read_json(Path("reports/machine/train.json"))
+    assert machine["flops_convention"].startswith("FLOPs per token: 6 per trained parameter, 12")
+    made: list[StopRequest] = []
+    monkeypatch.setattr(train, "StopRequest", lambda: made.append(Stop()) or made[-1])
+    said = train.frame.say
+
+    def say(text: str) -> None:
+        said(text)
+        if text.startswith("  step 3/"):
+            made[-1].signal = "SIGTERM"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train.frame, "say", say)
+        with pytest.raises(Stopped):
+            train.run()
+    train.run()
+    assert outputs() == straight
+
+
+def test_full_fine_tuning_over_a_quantised_base_is_refused_before_anything_is_loaded(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "load_base", lambda *a, **k: pytest.fail("it loaded"))
+    pin = {"path": "data/first", "sha256": "1" * 64}
+    write_params(
+        {
+            "method": {"type": "full", **WHOLE},
+            "quantization": {"type": "nf4"},
+            "base_model": {"init_adapter": pin},
+        }
+    )
+    with pytest.raises(InputError) as caught:
+        train.run()
+    assert [finding.field for finding in caught.value.findings] == [
+        *("quantization.type", "base_model.init_adapter"),
+    ]
+
+
+def test_a_frozen_weight_is_refused_under_full_fine_tuning(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the last evaluation puts the first weight back to what the base has."""
+
+    def back(loop: Any) -> None:
+        name = next(iter(loop.trainee.parameters))
+        with torch.no_grad():
+            loop.trainee.parameters[name].copy_(loop.trainee.peft.pinned()[name])
+
+    monkeypatch.setattr(train.Loop, "_evaluate", back)
+    write_params({"method": {"type": "full", **WHOLE}})
+    with pytest.raises(InputError, match=r"19/20 weights moved; still as in the base: model"):
+        train.run()
+    assert not (train.OUT / "adapter").exists()

@@ -83,9 +83,7 @@ def _edits(work: Workload) -> dict[str, Edit]:
         edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
     if work.full:
         edits["method=lora"] = as_lora
-        edits["method=qlora"] = lambda w: replace(
-            as_lora(w), quantization="nf4", double_quant=True
-        )
+        edits["method=qlora"] = lambda w: replace(as_lora(w), quantization="nf4", double_quant=True)
         if not work.optimizer.endswith("8bit"):
             edits["optim=adamw_8bit"] = lambda w: replace(w, optimizer="adamw_8bit")
     elif work.quantization != "nf4" and work.soft is None:
