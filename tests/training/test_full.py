@@ -223,7 +223,8 @@ def test_checkpointing_documents_and_noise_work_as_with_an_adapter(
     settings = Activations(checkpointing="full", offload=False)
     assert set_checkpointing(again, settings) == 2
     assert step(again, [row], optim) == one
-    assert all(torch.equal(a, b) for a, b in zip(plain.peft.parameters(), again.peft.parameters()))
+    weights = (plain.peft.parameters(), again.peft.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
     attend_as(apart.peft.get_base_model(), "documents", [row])
     assert step(apart, [row], optim).grad_norm == pytest.approx(one.grad_norm, rel=1e-4)
     wanted = moved(plain)

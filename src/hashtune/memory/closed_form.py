@@ -227,7 +227,7 @@ def flops_per_token(
     shape: Shape, *, adapter: int, context: float, recomputed_blocks: int = 0, full: bool = False
 ) -> float:
     """FLOPs to train on one token, those of blocks that are computed again included, as training
-    reckons its HFU: 4 for each frozen parameter and 6 for each trained one, which are all if `full`.
+    reckons its HFU: 4 for each frozen parameter and 6 for each trained one; `full`: all of them.
 
     `context` is the mean length of the document that a token lies in.
     """

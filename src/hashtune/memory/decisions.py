@@ -74,6 +74,21 @@ def as_lora(work: Workload) -> Workload:
     return replace(work, full=False, variant="lora", r=16, targets="all-linear", dropout=False)
 
 
+def _method_edits(work: Workload) -> dict[str, Edit]:
+    """Another method; and of full fine-tuning, whose state is the largest part, the optimizer."""
+    if not work.full:
+        if work.quantization == "nf4" or work.soft is not None:
+            return {}
+        return {"method=qlora": lambda w: replace(w, quantization="nf4", double_quant=True)}
+    edits: dict[str, Edit] = {
+        "method=lora": as_lora,
+        "method=qlora": lambda w: replace(as_lora(w), quantization="nf4", double_quant=True),
+    }
+    if not work.optimizer.endswith("8bit"):
+        edits["optim=adamw_8bit"] = lambda w: replace(w, optimizer="adamw_8bit")
+    return edits
+
+
 def _edits(work: Workload) -> dict[str, Edit]:
     """The changes worth trying, as "setting=value". Halving micro keeps the effective batch when
     batch.grad_accum is doubled; a shorter max_seq_len drops or refuses longer examples."""
@@ -81,13 +96,7 @@ def _edits(work: Workload) -> dict[str, Edit]:
     if work.micro > 1:
         micro = work.micro // 2
         edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
-    if work.full:
-        edits["method=lora"] = as_lora
-        edits["method=qlora"] = lambda w: replace(as_lora(w), quantization="nf4", double_quant=True)
-        if not work.optimizer.endswith("8bit"):
-            edits["optim=adamw_8bit"] = lambda w: replace(w, optimizer="adamw_8bit")
-    elif work.quantization != "nf4" and work.soft is None:
-        edits["method=qlora"] = lambda w: replace(w, quantization="nf4", double_quant=True)
+    edits |= _method_edits(work)
     if work.precision == "fp32":
         edits["precision=bf16"] = lambda w: replace(w, precision="bf16")
     if work.longest_row > 1:
