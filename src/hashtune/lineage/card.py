@@ -8,8 +8,8 @@ from hashtune.spec.methods import FULL
 LOAD = (
     "In the root of a clone of the project (the base is the pinned one, fetched if it is missing):"
 )
-FULL_LOAD = """The folder is a whole model: it needs neither the base nor PEFT, and the base's license
-goes with it. In the root of a clone of the project:"""
+FULL_LOAD = """The folder is a whole model: it needs neither the base nor PEFT, and the base's
+license goes with it. In the root of a clone of the project:"""
 
 SNIPPET = """import subprocess, peft, transformers
 base_dir = subprocess.check_output(["hashtune", "base"], text=True).strip()
