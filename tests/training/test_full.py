@@ -27,6 +27,7 @@ from hashtune.training.noise import Noise
 from hashtune.training.optimizers import build_optimizer
 from hashtune.training.proof import prove_adapter
 from hashtune.training.rerun import take_adapter
+from hashtune.training.scaling import build_scaler
 from hashtune.training.step import StepResult, train_step
 
 MakeFull = Callable[..., Trainee]
@@ -207,6 +208,20 @@ def test_every_optimizer_moves_every_weight(
     assert step(trainee, [row], make_optim(name=name)).applied
     before = trainee.peft.pinned()
     assert not [n for n, p in trainee.parameters.items() if torch.equal(p, before[n])]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_autocast_computes_near_fp32_and_the_weights_stay_fp32(
+    precision: str, make_full: MakeFull, make_optim: Callable[..., Optim], row: Row
+) -> None:
+    optim, exact = make_optim(), step(make_full(), [row], make_optim())
+    trainee = make_full(precision=precision)
+    result = step(trainee, [row], optim, scaler=build_scaler(trainee, None))
+    assert result.applied
+    assert result.loss == pytest.approx(exact.loss, rel=1e-2)
+    assert result.grad_norm == pytest.approx(exact.grad_norm, rel=5e-2)
+    assert {p.dtype for p in trainee.parameters.values()} == {torch.float32}
+    assert (result.loss == exact.loss) is (precision == "fp32")
 
 
 def moved(trainee: Trainee) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""train: the adapter.
+"""train: the adapter, or with method.type full a whole set of weights in its place.
 
 Reads the packing plan and the base, and the adapter to continue from where one is pinned
 (base_model.init_adapter); trains with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes
