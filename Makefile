@@ -1,11 +1,12 @@
 # make repro: a gated adapter from a fresh clone.  make test: the tests.  Both set up .venv first.
 SHELL := /bin/bash
 PYTHON ?= python3.11
+ROUNDS ?= 10
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: setup repro test check prove runs lock
+.PHONY: setup repro test explore check prove runs lock
 
 setup: .venv/installed
 
@@ -21,6 +22,10 @@ repro: setup ## rebuild the adapter this commit describes, then judge it
 
 test: setup ## unit, property and pipeline tests, in two processes of one thread each
 	pytest -n 2 --dist worksteal
+
+explore: setup ## the property tests with new draws, until one fails or ROUNDS are done
+	for round in $$(seq $(ROUNDS)); do HYPOTHESIS_PROFILE=explore pytest -n 2 --dist worksteal \
+	  $$(grep -rl 'import.*given' tests) || exit; done
 
 check: setup ## lint, format and types, as the commit hook runs them
 	pre-commit run --all-files

@@ -1,16 +1,18 @@
 """What checkpointing, packing, compilation and the chunked loss each cost and save, on one model.
 
-    python bench/ablation.py --base "$(hashtune base)" --precision fp32
+    python bench/ablation.py --base "$(hashtune base)" --precision fp32 --documents 4 --steps 2 \\
+        --warmup 1 --rounds 1
     python bench/ablation.py --device cuda --hidden 2048 --layers 16 --heads 32 --kv-heads 8 \\
         --intermediate 8192 --vocabulary 128256 --seq-len 8192 --peak-tflops 989
 
 Without --base the model is a Llama of the given shape with random weights. `plain` computes without
-any of the four; each other variant switches on what its name says, joined by +:
+any of them; each other variant switches on what its name says, joined by +:
 
     checkpointing  activations of each layer are computed again (transformers', non-reentrant)
     packing        documents share rows of --seq-len tokens, kept apart by a mask, one row a
                    micro-batch; without it micro-batches of --micro documents are padded
-    compile        torch.compile of the layers; its time is in the first step
+    documents      attention by a call for each document (batch.attention=documents), without a mask
+    compile        torch.compile of each layer; its time is in the first step
     full-logits    logits of all positions at once, without entropy and accuracy, in place of ours:
                    trained positions in chunks
 
@@ -42,7 +44,8 @@ from typing import Any
 from rounds import Result, child, in_turn, median_of
 
 PLAIN = "plain"
-SWITCHES = ("checkpointing", "packing", "compile", "full-logits")
+SWITCHES = ("checkpointing", "packing", "documents", "compile", "full-logits")
+VARIANTS = ("checkpointing", "packing", "packing+documents", "compile", "full-logits")
 TOLERANCES = {
     "fp32": {"first_loss": 1e-5, "first_norm": 1e-4},
     "bf16": {"first_loss": 5e-3, "first_norm": 5e-2},
@@ -124,7 +127,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=TOLERANCES, default="bf16")
     parser.add_argument("--determinism", choices=["strict", "off"], default="strict")
     parser.add_argument("--peak-tflops", type=float, help="dense peak of the device, for MFU")
-    parser.add_argument("--variants", nargs="+", default=list(SWITCHES))
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS))
     wanted = parser.parse_args()
     for name in wanted.variants:
         try:
@@ -190,7 +193,7 @@ def show(results: Results, method: str, peak: float, *, measured: bool) -> None:
     for name, runs in results.items():
         speed = median_of(runs, "tokens_per_second")
         print(
-            f"{name:14} {median_of(runs, 'step_seconds'):8.3f} s a step "
+            f"{name:17} {median_of(runs, 'step_seconds'):8.3f} s a step "
             f"(first {median_of(runs, 'first_seconds'):.1f})  {speed:9.1f} tokens/s  "
             f"{median_of(runs, 'peak_bytes') / 1e9:6.2f} GB  "
             f"MFU {mfu(first['parameters'], method, speed, peak):6.1%}  "

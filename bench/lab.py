@@ -20,6 +20,7 @@ from hashtune.packing.rows import build_rows
 from hashtune.records import IGNORE_INDEX, Row
 from hashtune.spec.schema import Determinism, Method, Optim
 from hashtune.training import step
+from hashtune.training.documents import attend_as
 from hashtune.training.loss import Head, LossSums
 from hashtune.training.model import Trainee, build_trainee, seed_all, set_determinism
 from hashtune.training.optimizers import build_optimizer
@@ -42,6 +43,7 @@ OPTIM = Optim(
     weight_decay=0.0,
     grad_clip=1.0,
     neftune_alpha=None,
+    master_weights=True,
 )
 SEED = 0
 PRODUCT, PRODUCTS = 2048, 5  # size and number of the matrix products behind the measured peak
@@ -66,6 +68,7 @@ def main() -> None:
     on = switches(setting.variant)
     set_determinism(Determinism(mode=setting.determinism, threads=setting.threads))
     base = base_of(setting).to(setting.device)
+    attend_as(base, "documents" if "documents" in on else "mask", [])
     parameters = sum(parameter.numel() for parameter in base.parameters())
     vocabulary = base.config.vocab_size
     trainee = trainee_of(base, setting)
@@ -130,7 +133,8 @@ def switch_on(trainee: Trainee, on: frozenset[str]) -> None:
             activation_checkpointing_kwargs={"use_reentrant": False}
         )
     if "compile" in on:
-        model.model.compile(dynamic=True)
+        for layer in model.model.layers:  # all share one compilation, the whole would unroll them
+            layer.compile(dynamic=True)
     if "full-logits" in on:
         step.token_losses = full_logits
 

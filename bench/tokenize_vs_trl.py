@@ -7,7 +7,8 @@ synthetic base. All run in turn, round after round; the medians are compared. CP
 included) is given beside wall time, since other work on the machine stretches the latter.
 
 Ours is what the stage does to a split: read Parquet, check, render, encode, derive and compare
-every mask, write Parquet, count. TRL's is SFTTrainer._prepare_dataset, unpacked, in memory:
+every mask, write Parquet, count. Each round has a new Template, which knows no word yet. TRL's is
+SFTTrainer._prepare_dataset, unpacked, in memory:
 
     messages, answers only   the same labels as ours, which is checked first (assistant_only_loss,
                              a template with generation markers)
@@ -152,20 +153,20 @@ def ours(pairs: list[dict[str, str]], tokenizer: Any) -> Run:
         for n, pair in enumerate(pairs)
     ]
     writers.write_parquet(stage.PREPARED / "train.parquet", rows, conversation_schema())
-    template = Template(tokenizer, CHAT_TEMPLATE, {}, "2026-01-01")
-    tokenize = partial(
-        tokenize_conversation,
-        template=template,
-        stops=stop_sequences(template, eos_ids=[2, 0], declared=[]),
-        loss_on="assistant",
-        unstable="error",
-        mismatch="error",
-    )
-    limit = partial(fit, max_seq_len=MAX_SEQ_LEN, over_length="drop")
-    chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
 
     def run(processes: int) -> None:
         os.environ["HASHTUNE_PROCESSES"] = str(processes)
+        template = Template(tokenizer, CHAT_TEMPLATE, {}, "2026-01-01")
+        tokenize = partial(
+            tokenize_conversation,
+            template=template,
+            stops=stop_sequences(template, eos_ids=[2, 0], declared=[]),
+            loss_on="assistant",
+            unstable="error",
+            mismatch="error",
+        )
+        limit = partial(fit, max_seq_len=MAX_SEQ_LEN, over_length="drop")
+        chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
         with writers.staged_directory(stage.OUT) as folder:
             report = stage._split("train", folder, chunk, tokenizer)
         assert report["rows_in"] == len(pairs)

@@ -16,7 +16,8 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from hashtune.training.trackers import VARIABLE, Trackers, chosen
+from hashtune.training.backends import VARIABLE
+from hashtune.training.trackers import Trackers, chosen
 
 POINTS = [{"step": n, "train/loss": 3.0 - n / 4, "train/lr": 1e-3 / n} for n in range(1, 5)]
 POINTS.insert(2, {"step": 2, "eval/loss": 2.75})
@@ -64,7 +65,7 @@ def wandb(folder: Path) -> list[tuple[str, int, float]]:
 
     from wandb.proto import wandb_internal_pb2
 
-    found, ids = [], set()
+    found, ids, steps = [], set(), []
     for file in sorted((folder / "trackers" / "wandb").glob("offline-run-*/run-*.wandb")):
         for data in log_records(file.read_bytes()):
             record = wandb_internal_pb2.Record()
@@ -72,16 +73,18 @@ def wandb(folder: Path) -> list[tuple[str, int, float]]:
             kind = record.WhichOneof("record_type")
             if kind == "run":
                 ids.add(record.run.run_id)
-                print(f"  run {record.run.run_id}, host {record.run.host!r}")
-            if kind == "environment":
-                print("  environment", str(record.environment)[:300].replace("\n", " "))
+                assert not record.run.host, record.run.host
+            assert kind not in ("environment", "files"), record  # facts of the machine
             items = {
                 item.key or "/".join(item.nested_key): json.loads(item.value_json)
                 for item in record.history.item
             }
             names = [name for name in items if not name.startswith("_") and name != "step"]
             found += [(name, items["step"], items[name]) for name in names]
+            if kind == "history":
+                steps.append(record.history.step.num)
     assert len(ids) == 1, ids
+    assert steps == [n + 1 for n in range(len(POINTS))], steps  # W&B's own, through the resume
     return found
 
 

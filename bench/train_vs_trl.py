@@ -69,6 +69,8 @@ def main() -> int:
                 rows=rows,
                 layout=layout,
                 precision=wanted.precision,
+                kernels=wanted.kernels,
+                checkpointing=wanted.checkpointing,
                 threads=wanted.threads,
                 warmup=wanted.warmup,
                 max_length=MAX_LENGTH,
@@ -91,6 +93,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--base", required=True, help="folder of the base")
     parser.add_argument("--venv", type=Path, help="an environment to use instead of .venv-bench")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
+    parser.add_argument("--kernels", choices=["plain", "fused"], default="fused")
+    parser.add_argument("--checkpointing", choices=["none", "selective", "full"], default="none")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--steps", type=int, default=6, help="measured steps of 4 rows")
     parser.add_argument("--warmup", type=int, default=2, help="steps before them, at least 1")

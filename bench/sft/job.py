@@ -5,8 +5,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+Kernels = Literal["plain", "fused"]
+Checkpointing = Literal["none", "selective", "full"]
 BATCH = 4
 LR, RANK, ALPHA, CLIP = 2e-4, 16, 32.0, 1.0
 # rows of a micro-batch, and micro-batches of a step. A packed row of 1,024 tokens holds about as
@@ -22,6 +24,8 @@ class Job:
     rows: str
     layout: str
     precision: str
+    kernels: Kernels
+    checkpointing: Checkpointing
     threads: int
     warmup: int
     max_length: int

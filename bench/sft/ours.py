@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from dataclasses import replace
 
 import torch
 from rounds import peak_bytes
@@ -10,8 +11,10 @@ from transformers import AutoModelForCausalLM
 
 from hashtune.packing.rows import build_rows
 from hashtune.records import Row
-from hashtune.spec.schema import Determinism, Method, Optim
+from hashtune.spec.schema import Activations, Determinism, Method, Optim
+from hashtune.training.activations import set_checkpointing
 from hashtune.training.documents import attend_as
+from hashtune.training.fused.attach import attach
 from hashtune.training.model import Trainee, build_trainee, set_determinism
 from hashtune.training.optimizers import build_optimizer
 from hashtune.training.step import train_step
@@ -35,6 +38,7 @@ OPTIM = Optim(
     weight_decay=0.0,
     grad_clip=CLIP,
     neftune_alpha=None,
+    master_weights=True,
 )
 
 
@@ -87,8 +91,12 @@ def trainee_of(job: Job) -> Trainee:
     base = AutoModelForCausalLM.from_pretrained(
         job.base, dtype=dtype, attn_implementation="sdpa", local_files_only=True
     )
-    attend_as(base, "documents" if job.layout == "packed" else "mask", [])
-    return build_trainee(base, METHOD, precision=job.precision, seed=0)
+    attend_as(base, "documents", [], job.kernels)
+    trainee = build_trainee(base, METHOD, precision=job.precision, seed=0)
+    if job.kernels == "fused":
+        trainee = replace(trainee, fused=attach(trainee.peft, precision=job.precision))
+    set_checkpointing(trainee, Activations(checkpointing=job.checkpointing, offload=False))
+    return trainee
 
 
 if __name__ == "__main__":

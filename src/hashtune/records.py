@@ -4,6 +4,7 @@ conversation -> example (tokenized conversation or turn) -> document (an example
 -> row (packed sequence) -> micro-batch -> step (optimizer step).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 IGNORE_INDEX = -100  # label of a token without loss, as torch's cross_entropy reads it
 TEXT = "text"  # role of the only message of a plain text, which is no conversation
+
+
+def trained_count(labels: Sequence[int]) -> int:
+    """Number of labels that are not -100."""
+    return len(labels) - labels.count(IGNORE_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ class Example:
     @property
     def trained_tokens(self) -> int:
         """Number of labels that are not -100."""
-        return len(self.labels) - self.labels.count(IGNORE_INDEX)
+        return trained_count(self.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""The arithmetic and the checks of the ablation; its children are run by the bench itself."""
+"""The arithmetic and the checks of the ablation, and one small run of it."""
 
+import sys
 from types import ModuleType
 
 import pytest
@@ -67,10 +68,25 @@ def test_documents_are_seeded_and_fit_the_row(ablation):
 
 @pytest.mark.parametrize("name", ["chekpointing", "plain+packing", "packing+packing", ""])
 def test_a_variant_that_is_no_set_of_switches_is_refused(ablation, name):
-    with pytest.raises(ValueError, match="checkpointing, packing, compile, full-logits"):
+    with pytest.raises(ValueError, match="checkpointing, packing, documents, compile, full-logits"):
         ablation.switches(name)
 
 
 def test_a_variant_is_a_set_of_switches(ablation):
     assert ablation.switches("plain") == frozenset()
     assert ablation.switches("packing+compile") == {"packing", "compile"}
+
+
+def test_a_small_run_prints_a_line_for_each_variant_and_agrees(ablation, monkeypatch, capsys):
+    sizes = {"hidden": 32, "layers": 2, "intermediate": 64, "vocabulary": 64, "seq-len": 32}
+    sizes |= {"documents": 4, "micro": 2, "steps": 1, "warmup": 1, "rounds": 1, "threads": 1}
+    options = [text for name, size in sizes.items() for text in (f"--{name}", str(size))]
+    on = "checkpointing+packing+documents+full-logits"  # compilation takes most of a minute
+    monkeypatch.setattr(
+        sys, "argv", ["ablation.py", *options, "--precision", "fp32", "--variants", on]
+    )
+    assert ablation.main() == 0
+    *_, plain, other, verdict = capsys.readouterr().out.splitlines()
+    assert (plain.split()[0], other.split()[0]) == ("plain", on)
+    assert all(f" {unit} " in plain for unit in ("s a step", "tokens/s", "GB", "MFU", "loss"))
+    assert verdict == "losses and gradient norms agree"

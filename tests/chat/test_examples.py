@@ -138,6 +138,9 @@ def test_prompt_that_ends_in_a_blank(
         ("abc", [(0, 2), (2, 3), (2, 3)], [(2, 3)], [-100, 11, 12], ()),  # bytes of a character
         ("abc", [(0, 2), (2, 4), (4, 6)], [(0, 2), (4, 6)], [10, -100, 12], ()),
         ("abc", [(0, 2), (2, 2), (2, 4)], [(2, 4)], [-100, 11, 12], ()),
+        # blanks whose offsets were trimmed to nothing, as the library gives them for "  c"
+        ("ĠĠc", [(0, 0), (2, 2), (2, 3)], [(1, 3)], [-100, 11, 12], ()),
+        ("ĠĠc", [(0, 0), (2, 2), (2, 3)], [(0, 1)], [10, -100, -100], ()),
     ],
 )
 def test_label_tokens(
@@ -228,7 +231,7 @@ def test_the_quick_ways_give_what_token_by_token_gives(
 
 contents = st.text(
     st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n ok<|end>é字🙂"), min_size=1
-).filter(lambda text: text.strip() and "<|" not in text and "</s>" not in text)
+).filter(lambda text: text.strip() and not any(x in text for x in ("<|", "</s>", "think>")))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -41,6 +41,56 @@ def test_a_hint_refuses_nothing(project, capsys):
     assert out.endswith("duration.epochs=9,optim.lr=0.25\n")
 
 
+def test_a_tracker_that_does_not_exist_is_refused_before_dvc_removes_anything(
+    project, monkeypatch, capsys
+):
+    main(["compose"])
+    capsys.readouterr()
+    monkeypatch.setenv("HASHTUNE_TRACKERS", "tensorbord")
+    assert main(["check"]) == 2
+    said = "HASHTUNE_TRACKERS names 'tensorbord' [tracker]\n    fix: did you mean 'tensorboard'?\n"
+    assert said in capsys.readouterr().err
+    monkeypatch.setenv("HASHTUNE_TRACKERS", " , ")
+    assert main(["check"]) == 0
+    monkeypatch.setenv("HASHTUNE_TRACKERS", "x")
+    file = project / "data/triage/train.jsonl"
+    file.write_bytes(file.read_bytes() + b"\n")
+    assert main(["check"]) == 2
+    err = capsys.readouterr().err
+    assert "2 findings:" in err and "[tracker]" in err and "[pin-differs]" in err
+
+
+def test_check_needs_no_torch(project, root):
+    """Its list of trackers is read where training has it."""
+    import subprocess
+    import sys
+
+    main(["compose"])
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from hashtune.cli.main import main; sys.exit(main(['check']))"
+    )
+    environment = {"PYTHONPATH": str(root / "src"), "HASHTUNE_TRACKERS": "wandbb"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "1 finding:" in done.stderr and "did you mean 'wandb'?" in done.stderr
+
+
+def test_a_run_without_master_weights_is_warned(project, capsys):
+    main(["compose", "optim.lr=1e-4", "precision=bf16", "optim.master_weights=false"])
+    capsys.readouterr()
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    assert "warning: optim.master_weights false: an update smaller than 2^-9 (0.2 %)" in out
+    assert "optim.lr 0.0001 moves no weight beyond 0.0512 in size" in out
+    main(["compose", "optim.lr=1e-4", "precision=bf16"])
+    capsys.readouterr()
+    main(["check"])
+    assert "warning" not in capsys.readouterr().out
+
+
 def test_print_writes_nothing(project, capsys):
     assert main(["compose", "--print"]) == 0
     assert capsys.readouterr().out.startswith("run:\n")

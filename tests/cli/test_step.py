@@ -165,10 +165,16 @@ def test_everything_that_is_missing_is_named_at_once(step: Call) -> None:
     Path("dvc.lock").unlink()
     code, out, err = step("x")
     assert (code, out) == (2, "")
-    assert "6 findings:" in err
-    for stage in ("prepare", "tokenize", "pack"):
-        assert f"build/{stage}/train.parquet: is missing [no-output]" in err
-        assert f"fix: dvc repro {stage}\n" in err
+    assert "2 findings:" in err
+    files = ("prepare/train", "tokenize/train", "pack/train", "pack/steps")
+    named = ", ".join([*(f"build/{name}.parquet" for name in files), "dvc.lock"])
+    assert f"  {named}: are missing [no-output]\n    fix: dvc repro pack\n" in err
+
+
+def test_one_missing_output_is_named_alone(step: Call) -> None:
+    Path("build/tokenize/train.parquet").unlink()
+    said = "build/tokenize/train.parquet: is missing [no-output]\n    fix: dvc repro pack\n"
+    assert step("1")[2].endswith(f"1 finding:\n  {said}")
 
 
 def test_outputs_of_two_runs_are_refused(step: Call, monkeypatch: pytest.MonkeyPatch) -> None:

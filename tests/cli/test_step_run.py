@@ -246,8 +246,8 @@ def test_missing_base_and_code_are_named(step: Call, monkeypatch: pytest.MonkeyP
         for path in (Path("build/base/manifest.json"), train.CODE):
             path.with_suffix(".away").rename(path)
     assert code == 2
-    assert "build/base/manifest.json: is missing" in err
-    assert "build/code/train.json: is missing" in err
+    assert "build/base/manifest.json, build/code/train.json: are missing [no-output]" in err
+    assert err.count("fix:") == 1
 
 
 def test_the_update_of_the_step_is_not_what_is_measured(

@@ -8,7 +8,8 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from hashtune.errors import InputError
-from hashtune.evaluation.models import ADAPTER_FILE, attach
+from hashtune.evaluation.models import ADAPTER_FILE, attach, load_evaluated
+from hashtune.store.numerics import set_fp32_products
 from hashtune.store.synthetic import build_synthetic
 
 # the fixture makes an adapter through PEFT, which reads a deprecated attribute of transformers
@@ -57,6 +58,22 @@ def test_the_adapter_changes_the_logits(folder, adapter):
         after = model(ids).logits
     assert not torch.equal(before, after)
     assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_tf32_is_off_before_the_base_is_loaded(monkeypatch):
+    """Whatever the process did before; training may have turned it on."""
+    seen = []
+
+    def load(manifest, **settings):
+        seen.append(torch.backends.cuda.matmul.fp32_precision)
+        return torch.nn.Linear(1, 1)
+
+    monkeypatch.setattr("hashtune.store.loader.load_base", load)
+    set_fp32_products("tf32")
+    load_evaluated(None, None, dtype="fp32", threads=1)
+    torch.set_deterministic_debug_mode("default")
+    assert seen == ["ieee"]
+    assert torch.backends.cuda.matmul.allow_tf32 is False
 
 
 def test_missing_and_unexpected_tensors_are_refused(folder, adapter):

@@ -12,8 +12,10 @@ def test_unknown_ids_are_all_named_with_the_nearest() -> None:
     with pytest.raises(InputError) as caught:
         by_id(["ccdx", "aabb", "xxff"], known, file="f")
     assert [str(finding) for finding in caught.value.findings] == [
-        "f: has no example 'ccdx'; the nearest of its 3 is 'ccdd' [no-example]",
-        "f: has no example 'xxff'; the nearest of its 3 is 'eeff' [no-example]",
+        "f: has no example 'ccdx'; the nearest of its 3 is 'ccdd' [no-example]\n"
+        "    fix: name an example that is there; `hashtune inspect` shows some with their ids",
+        "f: has no example 'xxff'; the nearest of its 3 is 'eeff' [no-example]\n"
+        "    fix: name an example that is there; `hashtune inspect` shows some with their ids",
     ]
     with pytest.raises(InputError, match="it is empty"):
         by_id(["a"], [], file="f")
@@ -25,8 +27,13 @@ def test_numbers_outside_say_which_there_are() -> None:
         by_number([0, 4, 2], first=1, count=3, noun="step", file="f")
     assert len(caught.value.findings) == 2
     assert "has no step 0; there are 1 to 3" in str(caught.value)
-    with pytest.raises(InputError, match="there are none"):
+    assert "fix: give a step from 1 to 3\n" in str(caught.value)
+    with pytest.raises(InputError, match="there are none") as caught:
         by_number([0], first=0, count=0, noun="row", file="f")
+    assert (
+        "fix: reports/prepare.json and reports/tokenize.json say what was dropped\n"
+        in f"{caught.value}\n"
+    )
 
 
 def test_longest_and_random() -> None:
@@ -42,5 +49,6 @@ def test_unknown_reason_names_those_that_occur() -> None:
         by_reason("over-length", ledger)
     assert "reasons: blank (2), over_length (1)" in str(caught.value)
     assert "did you mean 'over_length'?" in str(caught.value)
-    with pytest.raises(InputError, match="nothing was dropped at all"):
+    with pytest.raises(InputError, match="nothing was dropped at all") as caught:
         by_reason("blank", [])
+    assert "fix: leave --dropped away\n" in f"{caught.value}\n"

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashtune.errors import InputError
-from hashtune.inspection.pieces import control_ids, pieces, spans, visible
+from hashtune.inspection.pieces import control_ids, pieces, spans
+from hashtune.inspection.visible import in_a_line, visible
 
 
 class Blanks:
@@ -77,3 +78,9 @@ def test_texts_add_up(tokenizer: Any, text: str, data: st.DataObject) -> None:
     trained = [token for piece in found if piece.trained for token, _ in piece.tokens]
     assert trained == [label for label in labels if label != -100]
     assert sum(last - first + 1 for first, last in spans(labels)) == len(trained)
+
+
+def test_a_text_in_a_line_is_cut_and_its_line_ends_are_marks() -> None:
+    assert in_a_line("no\nend\n", most=9) == "no⏎ end⏎"
+    assert in_a_line("a\x1b\tb" + "x" * 20, most=6) == "a\\x1b⇥bxx ... 18 more characters"
+    assert in_a_line("", most=1) == ""

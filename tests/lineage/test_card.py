@@ -14,7 +14,7 @@ RULE = {
 }
 
 
-def entry(verdict="pass", init_adapter=None):
+def entry(verdict="pass", init_adapter=None, branch=None):
     return build_entry(
         name="triage",
         spec={
@@ -33,7 +33,7 @@ def entry(verdict="pass", init_adapter=None):
         },
         manifest={"name": "tiny", "source": {"repo": "org/tiny", "revision": "abc"}},
         gate={"verdict": verdict, "rules": [RULE]},
-        train={"adapter_step": 7, "steps": 9, "init_adapter": init_adapter},
+        train={"adapter_step": 7, "steps": 9, "init_adapter": init_adapter, "branch": branch},
         hashes={"code": {"a": "1"}, "data": {"b": "2"}, "adapter": {"c": "3"}},
     )
 
@@ -55,6 +55,7 @@ def test_card_names_base_rules_and_a_five_line_snippet():
     assert "tags: [lora, hashtune]" in text
     assert "A lora adapter (r 8, alpha 16)" in text
     assert "continued from" not in text
+    assert "first" not in text
 
 
 def test_card_says_what_the_adapter_continued_from():
@@ -64,6 +65,13 @@ def test_card_says_what_the_adapter_continued_from():
     assert f"It continued from an adapter whose weights have sha256 {'5' * 64}." in text
     ast.parse(SNIPPET.format(folder="x", dtype="float32", grow=""))
     assert "resize_token_embeddings" not in text
+
+
+def test_card_says_where_a_branch_began():
+    branch = {"step": 4, "sha256": "6" * 64, "parent": "7" * 64, "same_code": True}
+    text = model_card(entry(branch=branch), folder="x")
+    first = f"Its first 4 steps are those of the run {'7' * 64}, whose kept state has sha256 6666"
+    assert first in text
 
 
 def test_card_makes_room_for_added_tokens():

@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hashtune.memory import activations
+from hashtune.memory import activations, closed_form
 from hashtune.memory.activations import activation_bytes, estimate, saved_bytes
 from hashtune.memory.closed_form import (
     LOSS_CHUNK,
@@ -28,13 +28,15 @@ from hashtune.memory.closed_form import (
 )
 from hashtune.memory.shapes import read_shape
 from hashtune.records import Row
-from hashtune.spec.schema import Activations, Method, Optim, Quantization
+from hashtune.spec.schema import Activations, Kernels, Method, Optim, Quantization
 from hashtune.training import loss as training_loss
 from hashtune.training.activations import set_checkpointing
 from hashtune.training.batches import collate
 from hashtune.training.documents import attend_as
+from hashtune.training.fused.attach import attach
 from hashtune.training.model import DTYPES, Trainee, build_trainee, quantization_config
 from hashtune.training.optimizers import build_optimizer
+from hashtune.training.scaling import build_scaler, scaled
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 torch.set_num_threads(1)
@@ -140,14 +142,16 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
                 dtype=dtype,
                 quantization_config=quantization_config(settings, work.precision),
             )
-    attend_as(base, "documents" if work.by_document else "mask", [])
+    kernels: Kernels = "fused" if work.fused else "plain"
+    attend_as(base, "documents" if work.by_document else "mask", [], kernels)
     none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
+    types: dict[str, Any] = {"precision": work.precision, "master_weights": work.master_weights}
     if work.full:
         whole = Method(type="full", **none, virtual_tokens=None)
-        return build_trainee(base, whole, precision=work.precision, seed=0, again=lambda: None)
+        return parts(build_trainee(base, whole, seed=0, again=lambda: None, **types), work)
     if work.soft is not None:
         soft = Method(type=work.soft, **none, virtual_tokens=work.virtual_tokens)
-        return build_trainee(base, soft, precision=work.precision, seed=0)
+        return parts(build_trainee(base, soft, seed=0, **types), work)
     method = Method(
         type="lora",
         variant=work.variant,
@@ -157,7 +161,13 @@ def make_trainee(work: Workload, model_type: str, config: dict[str, Any]) -> Tra
         targets="all-linear" if isinstance(work.targets, str) else list(work.targets),
         virtual_tokens=None,
     )
-    return build_trainee(base, method, precision=work.precision, seed=0)
+    return parts(build_trainee(base, method, seed=0, **types), work)
+
+
+def parts(trainee: Trainee, work: Workload) -> Trainee:
+    if not work.fused:
+        return trainee
+    return replace(trainee, fused=attach(trainee.peft, precision=work.precision))
 
 
 class Held:
@@ -191,8 +201,8 @@ def measure_saved(trainee: Trainee, rows: list[Row]) -> int:
 def backward(trainee: Trainee, rows: list[Row]) -> None:
     batch = collate(rows)
     with trainee.autocast():
-        sums = training_loss.token_losses(trainee.hidden(batch), batch.labels, trainee.head)
-    sums.loss.backward()
+        sums = trainee.losses(batch)
+    scaled(sums.loss, build_scaler(trainee, None)).backward()
 
 
 def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
@@ -210,6 +220,8 @@ def measure_peak(trainee: Trainee, rows: list[Row]) -> int:
 
 SOFT = {"virtual_tokens": 16, "targets": (), "r": 0, "masked": False, "trained": TOKENS - 1}
 FULL = {"full": True, "targets": (), "r": 0}
+DOCUMENTS = {"masked": False, "by_document": True}
+WITHOUT_MASTER: dict[str, Any] = {"precision": "bf16", "master_weights": False}
 CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (4, {"checkpointing": "full"}),
     (3, {"checkpointing": "full", "masked": False, "trained": TOKENS - 1}),
@@ -218,11 +230,19 @@ CHECKPOINTED: list[tuple[int, dict[str, Any]]] = [
     (4, {"checkpointing": "full", "quantization": "int8", "precision": "bf16"}),
     (4, {"checkpointing": "selective"}),
     (3, {"checkpointing": "selective", "precision": "bf16"}),
+    (3, {"checkpointing": "selective", **WITHOUT_MASTER}),
+    (3, {"checkpointing": "full", "quantization": "nf4", **WITHOUT_MASTER}),
     (4, {"checkpointing": "selective", "dropout": True}),
     (4, {"checkpointing": "selective", "variant": "dora"}),
     (3, {**FULL, "checkpointing": "full"}),
     (3, {**FULL, "checkpointing": "full", "precision": "bf16"}),
     (4, {**FULL, "checkpointing": "selective"}),
+    (4, {"checkpointing": "full", "fused": True}),
+    (3, {"checkpointing": "full", "fused": True, "precision": "bf16", **DOCUMENTS}),
+    (3, {"checkpointing": "full", "fused": True, "quantization": "nf4", "precision": "bf16"}),
+    (4, {"checkpointing": "selective", "fused": True, **DOCUMENTS}),
+    (3, {"checkpointing": "selective", "fused": True, "precision": "bf16"}),
+    (3, {**FULL, "checkpointing": "full", "fused": True, **DOCUMENTS}),
 ]
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -243,18 +263,66 @@ SETTINGS: list[dict[str, Any]] = [
     {"precision": "bf16", "masked": False, "trained": TOKENS - 1},
     {"precision": "bf16", "dropout": True},
     {"precision": "bf16", "targets": ("q_proj", "v_proj")},
+    {"precision": "fp16"},
+    {"precision": "fp16", "masked": False, "trained": TOKENS - 1},
+    {"precision": "fp16", "masked": False, "by_document": True},
+    {"precision": "fp16", "dropout": True},
+    {"precision": "fp16", "variant": "dora"},
+    {"precision": "fp16", "quantization": "nf4"},
+    {"precision": "fp16", "quantization": "int8"},
+    *(
+        {**WITHOUT_MASTER, **changes}
+        for changes in (
+            {},
+            {"masked": False, "trained": TOKENS - 1},
+            {"masked": False, "by_document": True},
+            {"dropout": True},
+            {"targets": ("q_proj", "v_proj")},
+            {"variant": "dora"},
+            {"variant": "dora", "dropout": True},
+            {"quantization": "nf4"},
+            {"quantization": "int8"},
+            {"soft": "prompt", **SOFT},
+            {"soft": "prefix", **SOFT, "masked": True},
+        )
+    ),
     {"quantization": "nf4"},
     {"quantization": "nf4", "precision": "bf16"},
+    {"quantization": "int8"},
     {"quantization": "int8", "precision": "bf16"},
+    {"fused": True},
+    {"fused": True, **DOCUMENTS},
+    {"fused": True, **DOCUMENTS, "dropout": True},
+    {"fused": True, **DOCUMENTS, "precision": "bf16"},
+    {"fused": True, **DOCUMENTS, "precision": "fp16"},
+    {"fused": True, **DOCUMENTS, "targets": ("q_proj", "v_proj")},
+    {"fused": True, **DOCUMENTS, "targets": ("v_proj", "down_proj")},
+    {"fused": True, "precision": "bf16"},
+    {"fused": True, "masked": False, "trained": TOKENS - 1},
+    {"fused": True, "masked": False, "trained": TOKENS - 1, "precision": "bf16"},
+    {"fused": True, **DOCUMENTS, "variant": "dora"},
+    {"fused": True, **DOCUMENTS, "quantization": "nf4", "precision": "bf16"},
+    {"fused": True, **DOCUMENTS, "quantization": "int8", "precision": "bf16"},
+    {"fused": True, "soft": "prompt", **SOFT},
+    {"fused": True, "soft": "prefix", **SOFT, "masked": True, "precision": "bf16"},
     {"soft": "prompt", **SOFT},
     {"soft": "prompt", **SOFT, "precision": "bf16"},
     {"soft": "prefix", **SOFT, "masked": True},
     {"soft": "prefix", **SOFT, "masked": True, "precision": "bf16"},
     FULL,
     {**FULL, "masked": False, "trained": TOKENS - 1},
-    {**FULL, "masked": False, "by_document": True},
+    {**FULL, **DOCUMENTS},
     {**FULL, "precision": "bf16"},
-    {**FULL, "masked": False, "by_document": True, "precision": "bf16"},
+    {**FULL, **DOCUMENTS, "precision": "bf16"},
+    {**FULL, **DOCUMENTS, "fused": True},
+    {**FULL, **DOCUMENTS, "fused": True, "precision": "bf16"},
+    {**FULL, "fused": True},
+    {"soft": "prompt", **SOFT, "quantization": "nf4"},
+    {"soft": "prompt", **SOFT, "quantization": "nf4", "precision": "bf16"},
+    {"soft": "prompt", **SOFT, "quantization": "int8", "precision": "fp16"},
+    {"soft": "prefix", **SOFT, "masked": True, "quantization": "nf4", "precision": "fp16"},
+    {"soft": "prefix", **SOFT, "masked": True, "quantization": "int8"},
+    {"soft": "prefix", **SOFT, "masked": True, "quantization": "int8", "precision": "bf16"},
 ]
 
 
@@ -301,6 +369,15 @@ def test_offloading_frees_the_inputs_but_for_the_one_in_use() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_peak_when_fused_logits_dominate(precision: str) -> None:
+    config = TINY | {"vocab_size": 16384}
+    work = work_for(config | {"model_type": "llama"}, precision=precision, fused=True, **DOCUMENTS)
+    peak = measure_peak(make_trainee(work, "llama", config), make_rows(work))
+    assert loss_bytes(work) > activation_bytes(work)
+    assert 1.0 <= estimate_of_the_step(work) / peak <= 1.20
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("chunk", [32, 512])
 def test_peak_when_logits_dominate(
     precision: str, chunk: int, monkeypatch: pytest.MonkeyPatch
@@ -340,7 +417,7 @@ SMOLLM2 = TINY | {
     "vocab_size": 49152,
 }
 OPTIM: dict[str, Any] = {"lr": 1e-5, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
-OPTIM |= {"weight_decay": 0.01, "grad_clip": 1.0, "neftune_alpha": None}
+OPTIM |= {"weight_decay": 0.01, "grad_clip": 1.0, "neftune_alpha": None, "master_weights": True}
 
 
 def reckoned_and_measured(config: dict[str, Any], tokens: int, optimizer: Any) -> tuple[int, int]:
@@ -382,3 +459,30 @@ def test_planted_fault_an_optimizer_that_keeps_more(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("hashtune.memory.closed_form.optimizer_bytes", lambda *_: 0)
     reckoned, measured = reckoned_and_measured(TINY, TOKENS, "adamw")
     assert reckoned < measured
+
+
+def test_planted_fault_fp16_reckoned_as_fp32_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = work_for(TINY | {"model_type": "llama"}, precision="fp16")
+    trainee, rows = make_trainee(work, "llama", TINY), make_rows(work)
+    monkeypatch.setitem(closed_form.BYTES, "fp16", 4)
+    assert saved_bytes(work) / measure_saved(trainee, rows) > 1.2
+    assert estimate_of_the_step(work) / measure_peak(trainee, rows) > 1.35
+
+
+@pytest.mark.parametrize(
+    ("quantization", "scales"), [("none", 0), ("int8", 1152 * 4), ("nf4", 1344 + 21)]
+)
+@pytest.mark.parametrize("kind", ["prompt", "prefix"])
+def test_static_bytes_of_virtual_tokens_in_fp16(kind: Any, quantization: Any, scales: int) -> None:
+    """Adapter and gradients are fp32 over each base. `scales` of two blocks with 43,008 weights in
+    576 outputs each: int8 an fp32 for an output; nf4 a byte for 64 weights, an fp32 for 256 of
+    those."""
+    work = work_for(
+        TINY | {"model_type": "llama"},
+        **{**SOFT, "soft": kind, "quantization": quantization, "precision": "fp16"},
+    )
+    trainee = make_trainee(work, "llama", TINY)
+    static, trained = static_bytes(work), sum(p.numel() for p in trainee.parameters.values())
+    assert static["adapter"] == static["gradients"] == 4 * trained
+    held = [p for p in trainee.peft.parameters() if not p.requires_grad]
+    assert static["weights"] == sum(p.numel() * p.element_size() for p in held) + scales

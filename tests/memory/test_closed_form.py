@@ -83,6 +83,15 @@ def test_static_buckets_of_an_8b_lora() -> None:
     assert static_bytes(replace(WORK, optimizer="sgd"))["optimizer"] == 4 * 41_943_040
 
 
+def test_an_8b_lora_without_master_weights() -> None:
+    """2 bytes a parameter, 2 for its gradient, 4 for AdamW's moments: half of the 16."""
+    buckets = static_bytes(replace(WORK, master_weights=False))
+    assert (buckets["adapter"], buckets["gradients"]) == (2 * 41_943_040, 2 * 41_943_040)
+    assert (buckets["master"], buckets["optimizer"]) == (0, 4 * 41_943_040)
+    lion = static_bytes(replace(WORK, master_weights=False, optimizer="lion"))
+    assert lion["optimizer"] == 4 * 41_943_040  # bitsandbytes keeps fp32
+
+
 def test_quantised_weights() -> None:
     nf4 = replace(WORK, quantization="nf4")
     assert weight_bytes(nf4) == round(LINEAR * 4.126953125 / 8) + 4 * REST

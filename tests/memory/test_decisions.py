@@ -63,6 +63,7 @@ def test_changes_and_their_savings() -> None:
         "batch.attention=documents",
         "method.r=8",
         "method.dropout=0.0",
+        "kernels=fused",
         "activations=selective",
         "activations=full",
     }
@@ -71,6 +72,19 @@ def test_changes_and_their_savings() -> None:
     assert min(savings) > 0
     assert decision.changes[0].enough
     assert decision.together < decision.needed - savings[0]
+
+
+def test_beside_virtual_tokens_the_base_alone_is_quantised() -> None:
+    """NF4 with double quantisation, as conf/quantization/nf4.yaml has it."""
+    soft = replace(WORK, soft="prompt", virtual_tokens=20, targets=(), r=0, dropout=False)
+    (change,) = [
+        change
+        for change in decide(soft, available=0).changes
+        if change.setting in ("quantization=nf4", "method=qlora")
+    ]
+    smaller = replace(soft, quantization="nf4", double_quant=True)
+    assert change.setting == "quantization=nf4"
+    assert change.saves == sum(estimate(soft).values()) - sum(estimate(smaller).values())
 
 
 def test_checkpointing_is_offered_and_then_offloading() -> None:

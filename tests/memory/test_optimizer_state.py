@@ -68,8 +68,26 @@ def real_bytes(optimizer: torch.optim.Optimizer) -> int:
     return sum(tensors.values())
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("adamw", 4 * 10_720),
+        ("adamw_fused", 4 * 10_720),
+        ("paged_adamw_32bit", 8 * 10_720),  # bitsandbytes' are fp32 and codes whatever is trained
+        ("lion", 4 * 10_720),
+        ("adamw_8bit", 2 * 2 * 4_876 + 8 * 1_120 + 2_048),
+        ("adafactor", 4 * (2 * 316 + 86)),
+        ("sgd", 2 * 10_720),
+        ("muon", 2 * 10_720),
+    ],
+)
+def test_of_bf16_parameters_by_hand(name: OptimizerName, expected: int) -> None:
+    assert optimizer_bytes(name, MATRICES, element=2) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", [n for n in get_args(OptimizerName) if n not in CUDA_ONLY])
-def test_as_in_the_real_optimizer(name: OptimizerName) -> None:
+def test_as_in_the_real_optimizer(name: OptimizerName, dtype: torch.dtype) -> None:
     optim = Optim(
         name=name,
         lr=0.1,
@@ -79,14 +97,18 @@ def test_as_in_the_real_optimizer(name: OptimizerName) -> None:
         weight_decay=0.0,
         grad_clip=1.0,
         neftune_alpha=None,
+        master_weights=True,
     )
     shapes: list[tuple[int, ...]] = [
         (rows, columns) for rows, columns, count in MATRICES for _ in range(count)
     ]
     shapes += [(length,) for length, count in VECTORS for _ in range(count)]
-    params = {str(i): nn.Parameter(torch.ones(shape)) for i, shape in enumerate(shapes)}
+    params = {
+        str(i): nn.Parameter(torch.ones(shape, dtype=dtype)) for i, shape in enumerate(shapes)
+    }
     optimizer = build_optimizer(params, optim)
     for parameter in params.values():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    assert real_bytes(optimizer) == optimizer_bytes(name, MATRICES, VECTORS)
+    expected = optimizer_bytes(name, MATRICES, VECTORS, element=dtype.itemsize)
+    assert real_bytes(optimizer) == expected

@@ -71,9 +71,24 @@ def test_another_hash_names_both(root: Path) -> None:
     assert "0" * 64 in finding.message
 
 
-def test_added_tokens_are_not_there_yet(root: Path) -> None:
-    [finding] = init_findings(PIN, METHOD, ["<|a|>"], root)
-    assert (finding.rule, finding.field) == ("not-there-yet", FIELD)
+@pytest.mark.parametrize("path", ["", " "])
+def test_an_empty_path_is_called_empty(path: str, root: Path) -> None:
+    [finding] = init_findings(PIN.model_copy(update={"path": path}), METHOD, [], root)
+    assert (finding.rule, finding.field, finding.message) == (
+        "no-file",
+        f"{FIELD}.path",
+        "is empty",
+    )
+
+
+@pytest.mark.parametrize("kind", ["prompt", "prefix"])
+def test_a_method_without_lora_is_named_by_its_type(kind: str, root: Path) -> None:
+    fields = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
+    method = METHOD.model_copy(update={**fields, "type": kind, "virtual_tokens": 4})
+    [finding] = init_findings(PIN, method, [], root)
+    assert (finding.rule, finding.field) == ("contradiction", FIELD)
+    assert f"method.type {kind}" in finding.message
+    assert finding.fix == "set it to null, or method=lora"
 
 
 def test_every_difference_of_the_configuration_in_one_run(root: Path) -> None:
@@ -112,5 +127,10 @@ def test_a_broken_configuration(text: str, message: str, root: Path) -> None:
 
 
 def test_another_kind_of_adapter(root: Path) -> None:
-    write(root / "data/first", json.dumps(SAME | {"peft_type": "IA3"}))
-    assert found(root) == [("init-adapter", FIELD)]
+    """Its other keys mean something else: only the kind is named."""
+    for kind in ("IA3", "PROMPT_TUNING", None):
+        other = {"peft_type": kind, "num_virtual_tokens": 4}
+        write(root / "data/first", json.dumps(other))
+        [finding] = init_findings(PIN, METHOD, [], root)
+        assert (finding.rule, finding.field) == ("init-adapter", FIELD)
+        assert finding.message == f"the adapter to continue from has peft_type {kind!r}, not 'LORA'"

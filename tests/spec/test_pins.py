@@ -15,15 +15,17 @@ SOFT = {
     **dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")]),
     "method.virtual_tokens": 20,
     "data.packing": False,
+    "batch.attention": "mask",
 }
 FULL = {
     "method.type": "full",
     **dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")]),
 }
+BRANCH = {"path": "data/no", "sha256": HASH}
 START = {"schedule.decay_start": 80}
 
 
-def found(project, changes):
+def faults(project, changes):
     params = parse(compose(project))
     for dotted, value in changes.items():
         *sections, key = dotted.split(".")
@@ -31,7 +33,11 @@ def found(project, changes):
         for section in sections:
             target = target[int(section)] if section.isdigit() else target[section]
         target[key] = value
-    return [(f.field, f.rule) for f in check_pins(validate(params), project)]
+    return check_pins(validate(params), project)
+
+
+def found(project, changes):
+    return [(f.field, f.rule) for f in faults(project, changes)]
 
 
 def test_the_shipped_spec_is_pinned(project):
@@ -105,7 +111,10 @@ def test_the_shipped_spec_is_pinned(project):
             {**SOFT, "batch.attention": "documents"},
             ("batch.attention", "contradiction"),
         ),
-        ({**SOFT, "quantization.type": "nf4"}, ("method.type", "contradiction")),
+        (
+            {**SOFT, "batch.attention": "documents", "batch.layout": "padding_free"},
+            ("batch.layout", "contradiction"),
+        ),
         (
             {**SOFT, "tokenizer.added_tokens": ["<|a|>"]},
             ("tokenizer.added_tokens", "contradiction"),
@@ -119,10 +128,21 @@ def test_the_shipped_spec_is_pinned(project):
         ({"schedule.name": "wsd"}, ("schedule.decay", "contradiction")),
         ({"schedule.name": "wsd"}, ("schedule.decay_start", "contradiction")),
         ({**WSD, "schedule.decay_start": 5}, ("schedule.decay_start", "contradiction")),
-        ({"batch.layout": "padding_free"}, ("batch.layout", "contradiction")),
+        ({"checkpoint.keep_stable": 5}, ("checkpoint.keep_stable", "contradiction")),
+        ({"schedule.branch_from": BRANCH}, ("schedule.branch_from", "contradiction")),
+        ({**WSD, "schedule.branch_from": BRANCH}, ("schedule.branch_from", "no-file")),
+        (
+            {"batch.layout": "padding_free", "batch.attention": "mask"},
+            ("batch.layout", "contradiction"),
+        ),
         ({"optim.name": "paged_adamw_8bit"}, ("optim.name", "cuda-only")),
         ({"optim.name": "paged_adamw_32bit"}, ("optim.name", "cuda-only")),
-        ({"activations.offload": True}, ("activations.offload", "contradiction")),
+        ({"precision": "tf32"}, ("precision", "cuda-only")),
+        ({"optim.master_weights": False}, ("optim.master_weights", "contradiction")),
+        (
+            {"activations.offload": True, "hardware.device": "cuda"},
+            ("activations.offload", "contradiction"),
+        ),
         ({"activations.offload": True}, ("activations.offload", "cuda-only")),
         ({"data.replay.uri": None}, ("data.replay.share", "replay-share")),
         ({"data.test.uri": None}, ("data.test", "no-held-out")),
@@ -181,11 +201,51 @@ def test_sources_and_held_out_files_may_be_remote(project):
 
 @pytest.mark.parametrize("kind", ["prompt", "prefix"])
 def test_a_prompt_over_unpacked_rows_is_whole(project, kind):
-    assert found(project, {**SOFT, "method.type": kind}) == []
+    for stored in ("none", "nf4", "int8"):
+        assert found(project, {**SOFT, "method.type": kind, "quantization.type": stored}) == []
+
+
+PADDED = {"batch.layout": "padding_free", "batch.attention": "mask"}
+MASKED = {"batch.attention": "mask", "batch.layout": "rows"}
+OFFLOAD = {"activations.offload": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fixes", "fixed"),
+    [
+        (
+            {**SOFT, **PADDED, "batch.attention": "documents"},
+            ["batch.attention=mask", "batch.layout=rows"],
+            MASKED,
+        ),
+        ({**SOFT, **PADDED}, ["batch.layout=rows"], {"batch.layout": "rows"}),
+        (
+            {**SOFT, "batch.attention": "documents", "batch.layout": "length_grouped"},
+            ["batch.attention=mask"],
+            {"batch.attention": "mask"},
+        ),
+        (PADDED, ["batch.attention=documents, or batch.layout=rows"], {"batch.layout": "rows"}),
+        (OFFLOAD, ["activations.offload=false"], {"activations.offload": False}),
+        (
+            {**OFFLOAD, "activations.checkpointing": "full"},
+            ["activations.offload=false"],
+            {"activations.offload": False},
+        ),
+        (
+            {**OFFLOAD, "hardware.device": "cuda"},
+            ["activations=full, or activations.offload=false"],
+            {"activations.checkpointing": "full"},
+        ),
+    ],
+)
+def test_what_a_fix_says_is_accepted(project, changes, fixes, fixed):
+    """Planted: each alone was told a fix that the next finding refused."""
+    assert [fault.fix for fault in faults(project, changes)] == fixes
+    assert found(project, changes | fixed) == []
 
 
 def test_a_method_s_wrong_fields_are_all_named(project):
-    changes = {"method.type": "prefix", "data.packing": False}
+    changes = {"method.type": "prefix", "data.packing": False, "batch.attention": "mask"}
     names = ("variant", "r", "alpha", "dropout", "targets", "virtual_tokens")
     assert found(project, changes) == [(f"method.{name}", "contradiction") for name in names]
 
@@ -197,13 +257,22 @@ def test_full_has_no_field_beside_its_type(project):
     assert found(project, wrong) == [(f"method.{name}", "contradiction") for name in names]
 
 
-def test_full_over_a_quantised_base_or_from_an_adapter_is_refused_once(project):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_full_excludes_is_refused_once(project, precision):
     init = {"path": "data/none", "sha256": "0" * 64}
     changes = {**FULL, "quantization.type": "nf4", "base_model.init_adapter": init}
-    assert found(project, changes) == [
-        ("quantization.type", "contradiction"),
+    changes |= {"optim.master_weights": False, "precision": precision}
+    assert sorted(found(project, changes)) == [
         ("base_model.init_adapter", "contradiction"),
+        ("optim.master_weights", "contradiction"),
+        ("quantization.type", "contradiction"),
     ]
+
+
+def test_full_in_tf32_may_be_planned_for_a_gpu(project):
+    tf32 = {**FULL, "precision": "tf32"}
+    assert found(project, tf32 | {"hardware.device": "cuda"}) == []
+    assert found(project, tf32) == [("precision", "cuda-only")]
 
 
 def test_a_paged_optimizer_may_be_planned_for_a_gpu(project):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hashtune.spec.load import read_params, validate
-from hashtune.spec.ranges import RANGES, hints
+from hashtune.spec.ranges import ADAMW_SIZED, RANGES, Range, hints
 from hashtune.spec.schema import Spec
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,10 @@ def test_the_words() -> None:
         ({"optim.lr": 1e-5, "optim.name": "lion"}, []),
         ({"optim.lr": 0.5, "optim.name": "sgd"}, []),  # no range is known
         ({"optim.lr": 1e-3, "optim.name": "paged_adamw_8bit"}, ["optim.lr"]),
+        ({"optim.lr": 0.5, "optim.name": "adafactor"}, []),
         ({"optim.weight_decay": 0.2}, ["optim.weight_decay"]),
+        ({"optim.weight_decay": 0.2, "optim.name": "sgd"}, ["optim.weight_decay"]),
+        ({"optim.weight_decay": 0.2, "optim.name": "lion"}, []),
         ({"optim.neftune_alpha": 50.0}, ["optim.neftune_alpha"]),
         ({"optim.neftune_alpha": 5.0}, []),
         ({"schedule.warmup_fraction": 0.5}, ["schedule.warmup_fraction"]),
@@ -60,6 +63,101 @@ def test_the_words() -> None:
 )
 def test_what_is_unusual(changes: dict[str, object], fields: list[str]) -> None:
     assert [hint.split(" ")[0] for hint in hints(spec(changes))] == fields
+
+
+SOURCES = {  # read off the sources once more; None: silent by design
+    "optim.lr": {
+        ("lora", "adamw"): (2e-5, 5e-4),
+        ("full", "adamw"): (5e-6, 2e-5),
+        ("lora", "lion"): (2e-5 / 10, 5e-4 / 3),
+        ("full", "lion"): (5e-6 / 10, 2e-5 / 3),
+        ("prompt", "adamw"): None,
+        ("prefix", "lion"): None,
+        ("lora", "adafactor"): None,
+        ("full", "sgd"): None,
+    },
+    "optim.weight_decay": {
+        ("lora", "adamw"): (0.0, 0.1),
+        ("full", "adafactor"): (0.0, 0.1),
+        ("prefix", "sgd"): (0.0, 0.1),
+        ("qlora", "lion"): (0.0, 0.1 * 10),
+    },
+    "duration.epochs": {
+        ("lora", "sgd"): (1, 3),
+        ("full", "lion"): (1, 3),
+        ("prompt", "adamw"): None,
+        ("prefix", "adamw"): None,
+    },
+    "optim.neftune_alpha": {("prompt", "sgd"): (5.0, 15.0)},
+    "schedule.warmup_fraction": {("prefix", "lion"): (0.03, 0.1)},
+    "schedule.decay_fraction": {("full", "muon"): (0.1, 0.2)},
+}
+LIKE = {
+    "lora": ("lora", "qlora"),
+    "adamw": tuple(sorted(ADAMW_SIZED)),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "method", "optimizer", "ends"),
+    [
+        (field, method, optimizer, ends)
+        for field, of in SOURCES.items()
+        for (one, other), ends in of.items()
+        for method in LIKE.get(one, (one,))
+        for optimizer in LIKE.get(other, (other,))
+    ],
+)
+def test_the_ends_are_those_of_the_sources(
+    field: str, method: str, optimizer: str, ends: tuple[float, float] | None
+) -> None:
+    """Two digits, as the sources give them."""
+    found = [
+        (usual.low, usual.high)
+        for usual in RANGES
+        if usual.field == field and usual.holds_for(method, optimizer)
+    ]
+    assert found == ([] if ends is None else [tuple(float(f"{end:.1e}") for end in ends)])
+
+
+@pytest.mark.parametrize("usual", RANGES, ids=lambda usual: f"{usual.field}-{usual.high}")
+def test_both_sides_of_both_ends(usual: Range) -> None:
+    """A step of a thousandth, or an epoch. Below zero and below one epoch the schema refuses."""
+    whole = isinstance(usual.low, int)
+    for value, inside in (
+        (usual.low, True),
+        (usual.low - 1 if whole else usual.low * 0.999, usual.low == 0.0),
+        (usual.high, True),
+        (usual.high + 1 if whole else usual.high * 1.001, False),
+    ):
+        assert (usual.field in fields_hinted_at(usual, value)) is not inside
+
+
+def fields_hinted_at(usual: Range, value: float) -> list[str]:
+    """Of a spec with the value, and a method and optimizer that the range holds for."""
+    section, key = usual.field.split(".")
+    now = spec({})
+    method = sorted(usual.methods or {"lora"})[0]
+    optimizer = sorted(usual.optimizers or {"adamw"})[0]
+    edits = {
+        "method": {"type": method},
+        "optim": {"name": optimizer},
+    }
+    edits[section] = edits.get(section, {}) | {key: value}
+    sections = {
+        name: getattr(now, name).model_copy(update=changes) for name, changes in edits.items()
+    }
+    return [hint.split(" ")[0] for hint in hints(now.model_copy(update=sections))]
+
+
+def test_a_hint_of_virtual_tokens_names_what_is_left() -> None:
+    """The rate of a prompt and its epochs have no range, decay and warm-up have."""
+    now = spec({"optim.lr": 0.3, "duration.epochs": 10, "optim.weight_decay": 0.2})
+    soft = now.model_copy(update={"method": now.method.model_copy(update={"type": "prompt"})})
+    assert list(hints(soft)) == [
+        "optim.weight_decay 0.2 is above 0 to 0.1, usual for prompt with adamw "
+        "(TM on regularisation, and Unsloth's LoRA guide)"
+    ]
 
 
 def test_full_fine_tuning_wants_about_a_tenth() -> None:

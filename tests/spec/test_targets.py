@@ -105,6 +105,20 @@ def test_faults_of_the_entries_themselves() -> None:
     assert entry_faults(["re:" + "a" * 197, "q_proj"]) == []
 
 
+def test_an_entry_that_is_empty_or_has_blanks_around_it() -> None:
+    found = entry_faults(["", "  ", "re:", "re:\t", " q_proj", "v_proj\n", "re: .*", "re:.* "])
+    assert [(fault.field, fault.message) for fault in found] == [
+        (f"{FIELD}[0]", "'' is empty"),
+        (f"{FIELD}[1]", "'  ' is empty"),
+        (f"{FIELD}[2]", "'re:' is empty"),
+        (f"{FIELD}[3]", r"'re:\t' is empty"),
+        (f"{FIELD}[4]", "' q_proj' begins or ends with a blank, and no module does"),
+        (f"{FIELD}[5]", r"'v_proj\n' begins or ends with a blank, and no module does"),
+        (f"{FIELD}[6]", "'re: .*' begins or ends with a blank, and no module does"),
+        (f"{FIELD}[7]", "'re:.* ' begins or ends with a blank, and no module does"),
+    ]
+
+
 def test_no_entry_reaches_the_match_that_is_no_regular_expression() -> None:
     """A stage run with -s never saw the spec check."""
     assert refused(["re:[", "none"]) == [

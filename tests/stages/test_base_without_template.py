@@ -52,8 +52,9 @@ def bare_base(folder: Path) -> Manifest:
     return resolve(source, name="bare", say=lambda text: None)
 
 
-def write_params(root: Path, **tokenizer: Any) -> None:
+def write_params(root: Path, *, init_adapter: object = None, **tokenizer: Any) -> None:
     params = read_params(root / "params.yaml")
+    params["base_model"] |= {"init_adapter": init_adapter}
     params["data"] |= {"max_seq_len": 64}
     params["data"]["task"] |= {"metric": "exact_match", "fields": [], "base_instruction": None}
     params["tokenizer"] |= {
@@ -135,6 +136,19 @@ def test_control_strings_of_several_ids_are_named(
     assert "tokenizer.added_tokens" in str(caught.value)
 
 
+def entry_of(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "spec": read_params(),
+        "training": {"init_adapter": None, "branch": None},
+        "base": manifest_json(manifest),
+        "name": "x",
+        "run": "x",
+        "checkpoint_step": 3,
+        "verdict": "pass",
+        "evidence": {"rules": []},
+    }
+
+
 @pytest.mark.parametrize("method", ["lora", "full"])
 def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path, method: str) -> None:
     if method == "full":
@@ -148,19 +162,8 @@ def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path, meth
     evaluate.run()
     (before,) = writers.read_jsonl(Path("build/baseline/task.jsonl"))
     assert before["prompt"] and writers.read_json(Path("reports/train.json"))["steps"] == 3
-    folder, spec = project / "released", read_params()
-    manifest = read_manifest(Path("build/base/manifest.json"))
-    entry: dict[str, Any] = {
-        "spec": spec,
-        "training": {"init_adapter": None},
-        "base": manifest_json(manifest),
-        "name": "x",
-        "run": "x",
-        "checkpoint_step": 3,
-        "verdict": "pass",
-        "evidence": {"rules": []},
-    }
-    release._write_adapter(folder, entry, manifest)
+    folder, manifest = project / "released", read_manifest(Path("build/base/manifest.json"))
+    release._write_adapter(folder, entry_of(manifest), manifest)
     config = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     assert config == {"eos_token_id": [0, 2, 514]}  # C26: the template's stop is among them
     assert (folder / "chat_template.jinja").read_text(encoding="utf-8") == TEMPLATE
@@ -178,6 +181,40 @@ def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path, meth
     (answer,) = writers.read_jsonl(Path("build/evaluate/task.jsonl"))
     assert answer["tokens"] == len(written)
     assert answer["answer"] == tokenizer.decode([i for i in written if i not in (0, 2, 514)])
+
+
+def test_a_released_adapter_with_its_tokens_is_continued_from(project: Path, root: Path) -> None:
+    """train, the released folder under data/, train again from it, evaluate; then other orders."""
+    tokenize.run()
+    pack.run()
+    train.run()
+    first = writers.read_json(Path("reports/train.json"))
+    manifest = read_manifest(Path("build/base/manifest.json"))
+    Path("data").mkdir()
+    release._write_adapter(Path("data/first"), entry_of(manifest), manifest)
+    pin = {"path": "data/first", "sha256": first["adapter_sha256"]}
+    write_params(root, init_adapter=pin)
+    train.run()
+    report = writers.read_json(Path("reports/train.json"))
+    assert report["init_adapter"] == first["adapter_sha256"] != report["adapter_sha256"]
+    assert report["loss_first"] < first["loss_first"]  # it begins where the first one ended
+    baseline.run()
+    evaluate.run()
+    (answer,) = writers.read_jsonl(Path("build/evaluate/task.jsonl"))
+    assert answer["tokens"]
+    release._write_adapter(project / "second", entry_of(manifest), manifest)
+    rows = writers.read_json(project / "second/added_token_rows.json")
+    assert rows == [{"id": 512 + n, "text": text} for n, text in enumerate(ADDED)]
+    tokenizer, model = load_plainly(materialise(manifest), project / "second")
+    assert tokenizer(ADDED[2])["input_ids"] == [514]
+    assert torch.isfinite(model(torch.tensor([[512, 513]])).logits).all()
+    for other in (ADDED[::-1], ADDED[:2], []):
+        write_params(root, init_adapter=pin, added_tokens=other)
+        with pytest.raises(InputError) as caught:
+            train.run()
+        [finding] = caught.value.findings
+        assert (finding.rule, finding.field) == ("init-adapter", "tokenizer.added_tokens")
+        assert finding.fix
 
 
 def load_plainly(base_dir: Path, folder: Path) -> tuple[Any, Any]:
@@ -207,7 +244,16 @@ def load_whole(_base_dir: Path, folder: Path) -> tuple[Any, Any]:
 def test_other_added_tokens_are_another_training(project: Path, root: Path) -> None:
     tokenize.run()
     pack.run()
-    sections = ("method", "quantization", "optim", "schedule", "batch", "precision", "seed")
+    sections = (
+        "method",
+        "quantization",
+        "optim",
+        "schedule",
+        "batch",
+        "precision",
+        "seed",
+        "kernels",
+    )
     sections += ("activations", "determinism", "checkpoint", "tokenizer", "base_model")
     one = train._identity_parts(read_spec(*sections))
     write_params(root, added_tokens=ADDED[:2])

@@ -112,6 +112,7 @@ def test_the_check_sees_an_undeclared_param():
         "schedule.decay",
         "schedule.decay_fraction",
         "schedule.decay_start",
+        "schedule.branch_from",
     }
 
 

@@ -22,6 +22,7 @@ SETTINGS: dict[str, Any] = {
     "method.targets": "all-linear",
     "quantization.type": "none",
     "precision": "fp32",
+    "kernels": "plain",
     "batch.micro": 2,
     "hardware.name": "box",
     "hardware.memory_gb": 16.0,
@@ -93,11 +94,52 @@ def test_fits(checkout: Path) -> None:
         "rows": 2,
         "longest_row": 400,
         "most_trained_in_a_row": 50,
-        "document_mask": True,
+        "document_mask": False,
     }
     assert report["row"] == 1
-    assert report["tokens"] == 3 * 500
+    assert (report["tokens"], report["first_step"]) == (3 * 500, 1)
     assert report["hours"] * 2.0 == pytest.approx(report["cost"], rel=1e-5)
+
+
+def test_steps_before_a_branch_cost_nothing(checkout: Path) -> None:
+    """Three steps of 500 tokens each; the first is in the state."""
+    plan.run()
+    whole = writers.read_json(REPORT)
+    folder, files = Path("data/stable"), {}
+    for name in ("state.json", "tensors.safetensors"):
+        writers.write_bytes(folder / name, b"x")
+        files[name] = {"size": 1, "sha256": writers.sha256_bytes(b"x")}
+    writers.write_json(folder / "manifest.json", {"step": 1, "files": files})
+    pin = {"path": "data/stable", "sha256": writers.sha256_file(folder / "manifest.json")}
+    write_params(**{"schedule.branch_from": pin})
+    plan.run()
+    report = writers.read_json(REPORT)
+    assert (report["tokens"], report["first_step"]) == (1000, 2)
+    assert report["hours"] == pytest.approx(whole["hours"] * 2 / 3, rel=1e-5)
+    (folder / "state.json").write_text("y", encoding="utf-8")
+    with pytest.raises(InputError, match="pin-differs"):
+        plan.run()
+
+
+def test_tf32_is_planned_as_fp32(checkout: Path) -> None:
+    write_params(**{"hardware.device": "cuda"})
+    plan.run()
+    fp32 = writers.read_json(REPORT)
+    write_params(**{"hardware.device": "cuda", "precision": "tf32"})
+    plan.run()
+    assert writers.read_json(REPORT) == fp32
+
+
+def test_parameters_without_master_weights_take_two_bytes(checkout: Path) -> None:
+    write_params(**{"precision": "bf16"})
+    plan.run()
+    kept = writers.read_json(REPORT)["buckets_bytes"]
+    write_params(**{"precision": "bf16", "optim.master_weights": False})
+    plan.run()
+    buckets = writers.read_json(REPORT)["buckets_bytes"]
+    for name in ("adapter", "gradients", "optimizer"):
+        assert 2 * buckets[name] == kept[name]
+    assert buckets["weights"] == kept["weights"]
 
 
 def test_added_tokens_are_reckoned_with(checkout: Path) -> None:

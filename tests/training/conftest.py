@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from hashtune.records import IGNORE_INDEX, Row
-from hashtune.spec.schema import Batch, Checkpoint, Method, Optim, Schedule
+from hashtune.spec.precision import stored_type
+from hashtune.spec.schema import Batch, Checkpoint, Method, Optim, Quantization, Schedule
 from hashtune.store.synthetic import build_synthetic
 from hashtune.training.loop import Loop
-from hashtune.training.model import DTYPES, Trainee, build_trainee
+from hashtune.training.model import DTYPES, Trainee, build_trainee, quantization_config
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.samples import Sampler
 from hashtune.training.signals import StopRequest
@@ -47,11 +48,17 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_base(base_folder: Path) -> Callable[..., Any]:
     """A fresh base each call: PEFT changes the modules in place."""
 
-    def make(dtype: torch.dtype = torch.float32) -> Any:
+    def make(dtype: torch.dtype = torch.float32, stored: Any = "none") -> Any:
         from transformers import AutoModelForCausalLM
 
+        precision = next(name for name, value in DTYPES.items() if value == dtype)
+        kind = Quantization(type=stored, double_quant=stored == "nf4")
         return AutoModelForCausalLM.from_pretrained(
-            base_folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+            base_folder,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            local_files_only=True,
+            quantization_config=quantization_config(kind, precision),
         ).eval()
 
     return make
@@ -66,6 +73,7 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
         precision: str = "fp32",
         targets: Any = ("q_proj", "v_proj"),
         variant: Any = "lora",
+        master_weights: bool = True,
     ) -> Trainee:
         if not isinstance(targets, str):
             targets = list(targets)
@@ -78,8 +86,10 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
             targets=targets,
             virtual_tokens=None,
         )
-        base = make_base(DTYPES[precision])
-        return build_trainee(base, method, precision=precision, seed=seed)
+        base = make_base(DTYPES[stored_type(precision)])
+        return build_trainee(
+            base, method, precision=precision, seed=seed, master_weights=master_weights
+        )
 
     return make
 
@@ -88,11 +98,20 @@ def make_trainee(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
 def make_soft(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
     """A trainee with a prompt or prefix of three virtual tokens."""
 
-    def make(kind: Any, *, precision: str = "fp32", seed: int = 7) -> Trainee:
+    def make(
+        kind: Any,
+        *,
+        precision: str = "fp32",
+        seed: int = 7,
+        stored: str = "none",
+        master_weights: bool = True,
+    ) -> Trainee:
         none: dict[str, Any] = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets"))
-        base = make_base(torch.bfloat16 if precision == "bf16" else torch.float32)
+        base = make_base(DTYPES[precision], stored)
         method = Method(type=kind, **none, virtual_tokens=3)
-        return build_trainee(base, method, precision=precision, seed=seed)
+        return build_trainee(
+            base, method, precision=precision, seed=seed, master_weights=master_weights
+        )
 
     return make
 
@@ -143,6 +162,7 @@ OPTIM = {
     "weight_decay": 0.01,
     "grad_clip": 1.0,
     "neftune_alpha": None,
+    "master_weights": True,
 }
 BATCH: dict[str, Any] = {
     "micro": 1,
@@ -159,6 +179,7 @@ SCHEDULE = {
     "decay": None,
     "decay_fraction": None,
     "decay_start": None,
+    "branch_from": None,
 }
 
 
@@ -202,6 +223,7 @@ def make_loop(
             "early_stop_patience": None,
             "max_skipped_steps": 0,
             "samples": 0,
+            "keep_stable": None,
         }
 
         def say(text: str) -> None:
@@ -219,6 +241,7 @@ def make_loop(
             run=tmp_path / run,
             identity=identity,
             spec={"note": "the spec text"},
+            code={},
         )
         trainee = trainee or make_trainee(dropout=dropout)
         curves = tmp_path / f"curves-{run}"

@@ -12,13 +12,15 @@ import yaml
 
 from hashtune import records, writers
 from hashtune.errors import InputError
+from hashtune.evaluation.models import load_evaluated
 from hashtune.records import Row
 from hashtune.spec.composition import compose, parse
 from hashtune.spec.load import validate
+from hashtune.spec.pins import check_pins
 from hashtune.spec.schema import Spec
 from hashtune.stages import train
 from hashtune.store.loader import resolve
-from hashtune.store.manifest import manifest_json
+from hashtune.store.manifest import manifest_json, read_manifest
 from hashtune.training.adapter import weights_file
 from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
@@ -79,10 +81,10 @@ def as_one_document(row: Row) -> Row:
     return replace(row, example_ids=row.example_ids[:1], lengths=[sum(row.lengths)])
 
 
-def composed(choice: str) -> tuple[Spec, str]:
+def composed(choice: str, *more: str) -> tuple[Spec, str]:
     with chdir(ROOT):  # where conf/ is stamped
         small = [] if choice in NO_RANK else ["method.r=2"]
-        text = compose(ROOT, [*TOY, *small, *ALONGSIDE.get(choice, []), choice])
+        text = compose(ROOT, [*TOY, *small, *ALONGSIDE.get(choice, []), choice, *more])
     return validate(parse(text)), text
 
 
@@ -115,6 +117,25 @@ def test_composes_loads_and_trains_three_steps(choice: str, checkout: Path, plan
     weights = weights_file(train.OUT / "adapter").read_bytes()
     train.run()
     assert weights_file(train.OUT / "adapter").read_bytes() == weights
+
+
+@pytest.mark.parametrize(
+    ("choice", "stored"), [("method=prompt", "nf4"), ("method=prefix", "int8")]
+)
+def test_virtual_tokens_train_over_a_quantised_base(
+    choice: str, stored: str, checkout: Path, plan: Plan
+) -> None:
+    """Trained, written, proven against the base it was trained on, and loaded by evaluation."""
+    spec, text = composed(choice, f"quantization={stored}")
+    assert check_pins(spec, ROOT) == []
+    Path("params.yaml").write_text(text, encoding="utf-8")
+    write_rows(*([as_one_document(row) for row in rows] for rows in (plan.rows, plan.eval_rows)))
+    train.run()
+    report = writers.read_json(Path("reports/train.json"))
+    assert report["route"].startswith(f"fp32 adapter, {stored} base, ")
+    manifest = read_manifest(train.MANIFEST)
+    model = load_evaluated(manifest, train.OUT / "adapter", dtype="fp32", threads=1)
+    assert model.virtual_tokens == spec.method.virtual_tokens
 
 
 @pytest.mark.parametrize("choice", sorted(CUDA_ONLY))

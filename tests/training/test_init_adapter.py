@@ -45,7 +45,7 @@ def write(trainee: Trainee, folder: Path) -> Path:
 def read(folder: Path, variant: Any = "lora") -> dict[str, Tensor]:
     pin = InitAdapter(path=folder.name, sha256=sha256_file(folder / WEIGHTS))
     method = Method(**METHOD, variant=variant, targets=["q_proj", "v_proj"], virtual_tokens=None)
-    return read_adapter(pin, method, [], folder.parent)
+    return read_adapter(pin, method, {}, folder.parent)
 
 
 @pytest.mark.parametrize("variant", ["lora", "dora"])
@@ -66,7 +66,7 @@ def test_without_a_pin_the_adapter_stays_fresh(make_trainee: MakeTrainee) -> Non
     start = read_adapter(
         None,
         Method(**METHOD, variant="lora", targets="all-linear", virtual_tokens=None),
-        [],
+        {},
         Path(),
     )
     continue_from(trainee.peft, start)

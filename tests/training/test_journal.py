@@ -202,10 +202,18 @@ def test_a_signal_is_said_once_and_not_again_after_a_resume(said: list[str]) -> 
     assert [signal.name for signal in resumed.watcher.fired] == ["low-start"]
 
 
-def test_samples_are_kept_whole_and_shown_in_a_line(said: list[str]) -> None:
+def test_samples_are_kept_whole_and_shown_in_lines(said: list[str]) -> None:
     journal = open_journal(said)
-    sample = {"example": "5f0c", "answer": "\x1b[31mno\nend" + "x" * 200, "reference": "ja, schön"}
+    sample = {
+        "example": "5f0c",
+        "answer": '\x1b[31m{"no":\nend' + "x" * 200,
+        "reference": '{\n "ja": "schön"\n}',
+    }
     journal.evaluation(EvalResult(1.25, 0.5), [sample], patience=None)
     assert journal.progress.samples == [sample]
-    shown = r"\u001b[31mno\nend" + "x" * 89 + "..."  # 11 characters and 89 make 100
-    assert said[-1] == f'    5f0c: "{shown}" (data: "ja, schön")'
+    shown = r'\x1b[31m{"no":⏎ end' + "x" * 65  # 15 characters and 65 make 80
+    assert said[-3:] == [
+        "    5f0c",
+        f"      answer  {shown} ... 135 more characters",
+        '      data    {⏎  "ja": "schön"⏎ }',
+    ]

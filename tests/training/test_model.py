@@ -155,7 +155,7 @@ def test_the_route_is_read_off_the_model(
     assert trainee.route == route
     for parameter in trainee.parameters.values():  # planted: an adapter without fp32 copies
         parameter.data = parameter.data.to(torch.bfloat16)
-    assert trainee.route == route.replace("fp32 adapter", "bf16 adapter")
+    assert trainee.route == route.replace("fp32 adapter", "bf16 adapter without master weights")
 
 
 def test_adapters_are_fp32_over_a_bf16_base(make_trainee: MakeTrainee) -> None:

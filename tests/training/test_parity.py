@@ -117,6 +117,33 @@ def rows(make_row: Callable[[int, list[int]], Row]) -> list[Row]:
     return [make_row(1, [9]), make_row(2, [9])]
 
 
+@pytest.mark.parametrize("stored", ["nf4", "int8"])
+def test_gradients_are_the_same_after_an_evaluation(
+    stored: str, base_folder: Path, rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bitsandbytes lays weights out anew in evaluation, where it takes the CPU for one with bf16;
+    then the first layers' lora_B have no gradient."""
+    from bitsandbytes import functional
+    from bitsandbytes.nn import modules
+
+    packed = []
+    convert = functional._convert_weight_packed_for_cpu
+    monkeypatch.setattr(modules, "has_avx512bf16", lambda: True)
+    monkeypatch.setattr(
+        modules, "_convert_weight_packed_for_cpu", lambda *x: packed.append(x) or convert(*x)
+    )
+    trainee, batch = ours(base_folder, ("lora", stored)), collate(rows)
+    trainee.peft.eval()
+    with torch.no_grad():
+        trainee.hidden(batch)
+    trainee.peft.train()
+    trainee.losses(batch).loss.backward()
+    assert packed == []
+    for name, parameter in trainee.parameters.items():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.any()) is ("lora_B" in name), name
+
+
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_loss_and_gradients(case: Case, base_folder: Path, rows: list[Row]) -> None:
     (loss, grads), (their_loss, their_grads) = both(base_folder, rows, case, case)

@@ -21,6 +21,7 @@ PARTS: dict[str, Any] = {
     "optim": {"lr": 1e-4, "name": "adamw"},
     "seed": 1,
     "precision": "fp32",
+    "kernels": "plain",
 }
 HOLDER = """
 import fcntl, sys
@@ -138,7 +139,8 @@ def test_a_waiting_trainer_can_be_stopped(tmp_path: Path) -> None:
 
 def test_finish_keeps_the_outputs_and_drops_the_resume_state(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    for name in ("step-00000002", "step-00000004", ".step-00000006.x.tmp", "result/adapter"):
+    states = ("step-00000002", "step-00000004", ".step-00000006.x.tmp", "stable", ".stable.x.tmp")
+    for name in (*states, "result/adapter"):
         (run / name).mkdir(parents=True)
     writers.write_text(run / "result" / "adapter" / "stale", "of an earlier run")
     fill(tmp_path, "trained")

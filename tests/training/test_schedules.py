@@ -21,6 +21,7 @@ def schedule(name: Any, *, warmup: float = 0.0, floor: float = 0.0, **changes: A
         "decay": None,
         "decay_fraction": None,
         "decay_start": None,
+        "branch_from": None,
     }
     return Schedule(**{**fields, **changes})
 

@@ -1,7 +1,7 @@
 """Prompt and prefix: PEFT's loss and gradients, and virtual tokens that all train.
 
-Stated tolerance beside a plain PEFT model in fp32: loss 1e-6 relative, the gradient 1e-5 of its
-largest element.
+Stated tolerance beside a plain PEFT model in fp32, over a plain and a quantised base: loss 1e-6
+relative, the gradient 1e-5 of its largest element.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,7 @@ MakeSoft = Callable[..., Trainee]
 MakeRow = Callable[[int, list[int]], Row]
 WEIGHT = "prompt_encoder.default.embedding.weight"
 KINDS = ("prompt", "prefix")
+STORED = ("none", "nf4", "int8")
 PLAIN_WARNINGS = (
     "ignore:.*is_gradient_checkpointing.*:FutureWarning",
     "ignore:.*past_key_values.*:FutureWarning",  # PEFT 0.21 passes the cache by its old name
@@ -33,8 +34,15 @@ pytestmark = [pytest.mark.filterwarnings(text) for text in PLAIN_WARNINGS]
 
 def plain(base: Any, kind: str, weight: Tensor) -> Any:
     """As the documentation of PEFT writes it, with nothing of this project but the weights."""
-    from peft import PrefixTuningConfig, PromptTuningConfig, get_peft_model
+    from peft import (
+        PrefixTuningConfig,
+        PromptTuningConfig,
+        get_peft_model,
+        prepare_model_for_kbit_training,
+    )
 
+    if getattr(base, "is_quantized", False):
+        base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
     config: Any = {"prompt": PromptTuningConfig, "prefix": PrefixTuningConfig}[kind]
     model = get_peft_model(base, config(num_virtual_tokens=3, task_type="CAUSAL_LM")).train()
     (name,) = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -64,14 +72,22 @@ def theirs(model: Any, rows: list[Row]) -> tuple[float, Tensor]:
 
 
 @pytest.mark.parametrize("lengths", [(9, 9), (9, 5)], ids=["equal", "padded"])
+@pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_loss_and_gradients_are_those_of_peft(
-    kind: str, lengths: tuple[int, int], make_soft: MakeSoft, make_base: MakeBase, make_row: MakeRow
+    kind: str,
+    *,
+    stored: str,
+    lengths: tuple[int, int],
+    make_soft: MakeSoft,
+    make_base: MakeBase,
+    make_row: MakeRow,
 ) -> None:
-    trainee = make_soft(kind)
+    trainee = make_soft(kind, stored=stored)
     rows = [make_row(number, [length]) for number, length in enumerate(lengths)]
     loss, grad = ours(trainee, rows)
-    their_loss, their_grad = theirs(plain(make_base(), kind, trainee.initial[WEIGHT]), rows)
+    base = make_base(stored=stored)
+    their_loss, their_grad = theirs(plain(base, kind, trainee.initial[WEIGHT]), rows)
     assert loss == pytest.approx(their_loss, rel=1e-6)
     largest = float(their_grad.abs().max())
     assert largest > 0.0
@@ -100,12 +116,33 @@ def test_positions_that_count_from_the_document_are_no_parity(
     assert loss != pytest.approx(their_loss, rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_base_than_the_quantised_one_is_no_parity(
+    kind: str, make_soft: MakeSoft, make_base: MakeBase, make_row: MakeRow
+) -> None:
+    """Planted fault: NF4 here, whole weights there."""
+    trainee, rows = make_soft(kind, stored="nf4"), [make_row(1, [9])]
+    loss, _ = ours(trainee, rows)
+    their_loss, _ = theirs(plain(make_base(), kind, trainee.initial[WEIGHT]), rows)
+    assert loss != pytest.approx(their_loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize(("kind", "shape"), [("prompt", (3, 64)), ("prefix", (3, 2 * 2 * 2 * 16))])
-def test_one_fp32_parameter_over_either_base(
-    kind: str, shape: tuple[int, int], make_soft: MakeSoft, make_row: MakeRow
+def test_one_fp32_parameter_over_every_base(
+    kind: str,
+    *,
+    shape: tuple[int, int],
+    stored: str,
+    precision: str,
+    make_soft: MakeSoft,
+    make_row: MakeRow,
 ) -> None:
     """64 wide; 2 layers of keys and values with 2 heads of 16."""
-    trainee = make_soft(kind, precision="bf16")
+    trainee = make_soft(kind, precision=precision, stored=stored)
+    base = precision if stored == "none" else stored
+    assert trainee.route == f"fp32 adapter, {base} base, {precision} autocast"
     assert {n: (p.shape, p.dtype) for n, p in trainee.parameters.items()} == {
         WEIGHT: (shape, torch.float32)
     }

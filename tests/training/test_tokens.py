@@ -18,6 +18,7 @@ from hashtune.training.adapter import CONFIG, WEIGHTS, write_adapter
 from hashtune.training.loop import Loop
 from hashtune.training.model import Trainee, build_trainee
 from hashtune.training.plan import Plan
+from hashtune.training.proof import prove_adapter
 from hashtune.training.summary import summarise
 from hashtune.training.tokens import check_trainable, still_tokens
 
@@ -105,6 +106,28 @@ def test_three_steps_move_the_rows_and_the_adapter_brings_them_back(
     assert torch.equal(ours, wanted) and torch.equal(theirs, wanted)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
+def test_rows_without_master_weights_move_and_are_proven(
+    make_base: Callable[..., Any],
+    make_loop: Callable[..., Loop],
+    chats: Plan,
+    tmp_path: Path,
+    tied: bool,
+) -> None:
+    base = bare(lambda: make_base(torch.bfloat16), tied=tied)
+    trainee = build_trainee(
+        base, METHOD, precision="bf16", seed=7, tokens=IDS, master_weights=False
+    )
+    loop = make_loop("run", trainee=trainee, the_plan=chats, eval_every_steps=100, optim=NO_DECAY)
+    loop.run()
+    write_adapter(trainee.peft, tmp_path / "adapter", base_name="toy", revision="0")
+    written = load_file(tmp_path / "adapter" / WEIGHTS)
+    assert {tensor.dtype for tensor in written.values()} == {torch.bfloat16}
+    prove_adapter(trainee, tmp_path / "adapter", chats.rows[0], updates=3, start={})
+    assert still_tokens(trainee.peft) == []
+
+
 def test_without_added_tokens_nothing_changes(make_base: Callable[..., Any]) -> None:
     trainee = trainee_of(make_base(), [])
     assert all("lora_" in name for name in trainee.parameters)
@@ -142,4 +165,10 @@ def test_a_row_that_did_not_move_is_named_after_training(
     assert still_tokens(trainee.peft) == [513]
     write_adapter(trainee.peft, tmp_path / "adapter", base_name="toy", revision="0")
     with pytest.raises(InputError, match=r"rows of the added tokens \[513\] did not move"):
-        summarise(loop, tmp_path / "adapter")
+        prove_adapter(
+            trainee,
+            tmp_path / "adapter",
+            chats.rows[0],
+            updates=loop.progress.updates,
+            start={},
+        )

@@ -35,6 +35,7 @@ class Fake:
         self.logged: dict[str, list[tuple[str, float, int]]] = {}
         self.opened: dict[str, list[Any]] = {}
         self.ended: list[str] = []
+        self.numbers: list[int] = []  # W&B's own steps
         self.fail: dict[str, Exception] = {}
         self.runs: list[Any] = []
 
@@ -70,7 +71,9 @@ class Fake:
         return SimpleNamespace(SummaryWriter=SummaryWriter)
 
     def wandb(self) -> Any:
-        def log(data: dict[str, float]) -> None:
+        def log(data: dict[str, float], step: int, commit: bool) -> None:
+            assert commit  # else the last point would wait for the next one
+            self.numbers.append(step)
             for name in data.keys() - {"step"}:
                 self.add("wandb", name, data[name], int(data["step"]))
 
@@ -184,6 +187,7 @@ def test_a_resumed_run_goes_on_where_its_trackers_were(fake: Fake, tmp_path: Pat
     again.end()
     assert all(values[-1] == ("train/loss", 1.0, 3) for values in fake.logged.values())
     assert [one["id"] for one in fake.opened["wandb"]] == [fake.opened["wandb"][0]["id"]] * 2
+    assert fake.numbers == [1, 2, 3, 4]  # W&B offline would count a resumed run from 0
     assert len(fake.runs) == 1
     Curves(tmp_path / "curves", [], trackers(tmp_path, []))  # a forced rerun is another run
     assert len({one["id"] for one in fake.opened["wandb"]}) == 2
@@ -264,6 +268,8 @@ def test_what_is_sent_names_no_machine(fake: Fake, tmp_path: Path) -> None:
     assert wandb["dir"] == str(tmp_path / "trackers")
     off = ("disable_git", "disable_code", "x_disable_stats", "x_disable_meta")
     assert all(wandb["settings"][setting] for setting in off)
+    assert (wandb["settings"]["host"], wandb["settings"]["x_save_requirements"]) == ("", False)
+    assert wandb["settings"]["x_transaction_log_flush_interval"] == 1.0  # 15 s are lost by a kill
     assert fake.opened["mlflow"] == [{"tracking_uri": f"sqlite:///{tmp_path}/trackers/mlflow.db"}]
     assert fake.opened["tensorboard"] == [{"log_dir": f"{tmp_path}/trackers/tensorboard/{name}"}]
     assert writers.read_json(tmp_path / "run" / "trackers.json")["run"] == name

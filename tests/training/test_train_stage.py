@@ -17,6 +17,7 @@ from hashtune.spec.schema import Spec
 from hashtune.stages import train
 from hashtune.store.loader import resolve
 from hashtune.store.manifest import manifest_json, read_manifest
+from hashtune.store.numerics import set_fp32_products
 from hashtune.training import start
 from hashtune.training.adapter import WEIGHTS
 from hashtune.training.model import Trainee
@@ -52,6 +53,7 @@ SECTIONS: dict[str, Any] = {
         "weight_decay": 0.0,
         "grad_clip": 1.0,
         "neftune_alpha": None,
+        "master_weights": True,
     },
     "schedule": {
         "name": "linear",
@@ -61,6 +63,7 @@ SECTIONS: dict[str, Any] = {
         "decay": None,
         "decay_fraction": None,
         "decay_start": None,
+        "branch_from": None,
     },
     "batch": {
         "micro": 2,
@@ -71,6 +74,7 @@ SECTIONS: dict[str, Any] = {
     },
     "activations": {"checkpointing": "none", "offload": False},
     "precision": "fp32",
+    "kernels": "plain",
     "seed": 7,
     "tokenizer": {
         "chat_template": "base",
@@ -93,6 +97,7 @@ SECTIONS: dict[str, Any] = {
         "early_stop_patience": None,
         "max_skipped_steps": 0,
         "samples": 1,
+        "keep_stable": None,
     },
     "hardware": {
         "name": "box",
@@ -142,6 +147,12 @@ def checkout(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Pat
 def determinism_ends_with_the_test() -> Any:
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def products_put_back() -> Any:
+    yield
+    set_fp32_products("ieee")
 
 
 def write_params(changes: dict[str, Any]) -> None:
@@ -235,12 +246,15 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"optim": {"grad_clip": 2.0}},
         {"optim": {"neftune_alpha": 5.0}},
         {"schedule": {"min_lr_ratio": 0.2}},
+        {"schedule": {"branch_from": {"path": "data/s", "sha256": "1" * 64}}},
         {"batch": {"micro": 1}},
         {"batch": {"attention": "documents"}},
         {"batch": {"layout": "length_grouped"}},
         {"activations": {"checkpointing": "full"}},
         {"precision": "bf16"},
         {"precision": "fp16"},
+        {"precision": "tf32"},
+        {"precision": "bf16", "optim": {"master_weights": False}},
         {"seed": 8},
         {"determinism": {"threads": 2}},
         {"checkpoint": {"select": "best"}},
@@ -248,6 +262,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"checkpoint": {"eval_every_steps": 4}},
         {"checkpoint": {"max_skipped_steps": 1}},
         {"checkpoint": {"samples": 0}},
+        {"checkpoint": {"keep_stable": 2}},
     ]
     for change in changes:
         write_params(change)
@@ -402,6 +417,54 @@ def test_an_optimizer_that_needs_cuda_is_refused_and_leaves_nothing(checkout: Pa
     assert not train.OUT.exists()
 
 
+@pytest.mark.parametrize(
+    ("precision", "rule", "fix"),
+    [
+        ("tf32", "cuda-only", "precision=fp32"),
+        ("fp16", "contradiction", "optim.master_weights=true"),
+        ("fp32", "contradiction", "optim.master_weights=true"),
+    ],
+)
+def test_types_that_cannot_be_had_are_refused_and_leave_nothing(
+    precision: str, rule: str, fix: str, checkout: Path, products_put_back: None
+) -> None:
+    """Here too, since one stage alone skips the stage spec; TF32 by where the model lies."""
+    optim = {"master_weights": precision == "tf32"}
+    write_params({"precision": precision, "hardware": {"device": "cuda"}, "optim": optim})
+    with pytest.raises(InputError, match=fix) as caught:
+        train.run()
+    assert [finding.rule for finding in caught.value.findings] == [rule]
+    assert torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
+    assert not train.OUT.exists()
+
+
+def test_another_precision_turns_tf32_off(checkout: Path, products_put_back: None) -> None:
+    torch.backends.fp32_precision = "tf32"  # planted: as transformers' own trainer sets it
+    train.run()
+    assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+    assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+    assert torch.backends.cuda.matmul.allow_tf32 is False
+
+
+def test_bf16_without_master_weights_warns_and_says_so(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_params({"precision": "bf16", "optim": {"lr": 0.02, "master_weights": False}})
+    train.run()
+    said = capsys.readouterr().out
+    assert "  warning: optim.master_weights false: an update smaller than 2^-9" in said
+    assert "optim.lr 0.02 moves no weight beyond 10.2 in size" in said
+    report = writers.read_json(Path("reports/train.json"))
+    assert report["route"] == "bf16 adapter without master weights, bf16 base, bf16 autocast"
+    first = outputs()
+    train.run()
+    assert outputs() == first
+    capsys.readouterr()
+    write_params({})
+    train.run()
+    assert "warning" not in capsys.readouterr().out
+
+
 def test_checkpointing_gives_the_same_adapter_and_says_so(checkout: Path) -> None:
     train.run()
     first = outputs()
@@ -467,6 +530,7 @@ def test_full_fine_tuning_trains_every_parameter_of_the_plan_and_resumes(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = {"method": {"type": "full", **WHOLE}, "precision": "bf16", "optim": {"lr": 1e-3}}
+    full |= {"kernels": "fused", "batch": {"attention": "documents"}}
     write_params(full)
     train.run()
     straight = outputs()
@@ -474,6 +538,8 @@ def test_full_fine_tuning_trains_every_parameter_of_the_plan_and_resumes(
     shape = read_shape(read_manifest(train.MANIFEST).config)
     assert report["trainable_parameters"] == shape.parameters
     assert report["route"] == "fp32 weights, all trained, bf16 autocast"
+    parts = dict.fromkeys(("linear", "gated", "norm", "head"), 0)  # none is frozen
+    assert report["fused"] == {**parts, "attention": 1}
     assert (report["steps"], report["targets"]) == (6, {})
     weights = Path("build/train/adapter/model.safetensors")
     assert report["adapter_sha256"] == writers.sha256_file(weights)
@@ -501,18 +567,16 @@ def test_full_fine_tuning_over_a_quantised_base_is_refused_before_anything_is_lo
 ) -> None:
     monkeypatch.setattr(start, "load_base", lambda *a, **k: pytest.fail("it loaded"))
     pin = {"path": "data/first", "sha256": "1" * 64}
-    write_params(
-        {
-            "method": {"type": "full", **WHOLE},
-            "quantization": {"type": "nf4"},
-            "base_model": {"init_adapter": pin},
-        }
-    )
-    with pytest.raises(InputError) as caught:
-        train.run()
-    assert [finding.field for finding in caught.value.findings] == [
-        *("quantization.type", "base_model.init_adapter"),
-    ]
+    full = {"method": {"type": "full", **WHOLE}}
+    rounded = {"quantization": {"type": "nf4"}, "optim": {"master_weights": False}}
+    for more, fields in (
+        (rounded, ["quantization.type", "optim.master_weights"]),
+        ({"base_model": {"init_adapter": pin}}, ["base_model.init_adapter"]),
+    ):
+        write_params(full | more)
+        with pytest.raises(InputError) as caught:
+            train.run()
+        assert [finding.field for finding in caught.value.findings] == fields
 
 
 def test_a_frozen_weight_is_refused_under_full_fine_tuning(

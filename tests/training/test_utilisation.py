@@ -2,7 +2,7 @@
 
 import pytest
 
-from hashtune.training.utilisation import Work, utilisation
+from hashtune.training.utilisation import Work, attention_sizes, utilisation
 
 H100 = 989.0  # TFLOP/s, dense bf16
 
@@ -65,3 +65,11 @@ def test_twice_the_speed_is_twice_the_utilisation() -> None:
 )
 def test_the_convention_is_said(found: Work, text: str) -> None:
     assert found.convention.startswith(f"FLOPs per token: {text}")
+
+
+def test_sizes_of_attention_from_config_json() -> None:
+    config = {"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 40}
+    assert attention_sizes(config) == (3, 4, 10)
+    assert attention_sizes(config, head_dim=16) == (3, 4, 16)  # what the model type fixes
+    assert attention_sizes(config | {"head_dim": 8}, head_dim=16) == (3, 4, 8)
+    assert attention_sizes(config | {"head_dim": None}) == (3, 4, 10)

@@ -71,16 +71,12 @@ def _in_bytes(text: str, spans: Sequence[Span]) -> Iterator[Span]:
 def label_tokens(
     ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[Span], spans: Sequence[Span]
 ) -> Labelled:
-    """Labels (the id where all characters of the token lie in a span, else -100) and straddlers.
-
-    A piece that begins with a blank may have an offset without it (a tokenizer that trims
-    offsets): then the characters since the last token belong to it.
-    """
+    """Labels (the id where all characters of the token lie in a span, else -100) and straddlers."""
     labels = [IGNORE_INDEX] * len(ids)
     straddlers = []
     reached, current = 0, 0
-    for index, (start, end) in enumerate(offsets):
-        begin = min(start, reached) if pieces[index].startswith(BLANKS) else start
+    for index, offset in enumerate(offsets):
+        begin, end = _extent(pieces[index], offset, reached)
         reached = max(reached, end)
         while current < len(spans) and spans[current][1] <= begin:
             current += 1
@@ -92,6 +88,20 @@ def label_tokens(
         elif begin < first < end:
             straddlers.append(index)
     return labels, tuple(straddlers)
+
+
+def _extent(piece: str, offset: Span, reached: int) -> Span:
+    """The characters of a token, where a tokenizer may trim blanks off its offsets.
+
+    A piece that begins with a blank has those since the last token. One of blanks alone has an
+    empty offset when trimmed: behind its blanks, or before them at the start of a text.
+    """
+    start, end = offset
+    if not piece.startswith(BLANKS):
+        return offset
+    begin = min(start, reached)
+    trimmed = start == end and not piece.strip("Ġ")
+    return begin, max(end, begin + len(piece)) if trimmed else end
 
 
 def label_aligned(

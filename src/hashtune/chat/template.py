@@ -1,8 +1,9 @@
 """The pinned chat template: the one way from messages to text and ids.
 
 Training, evaluation and the registry entry use the same template text, arguments and date.
-Renders go through the template that transformers compiles, encodings through the backend: that
-skips transformers' work per call, and the first CHECKED of each are compared with its own.
+Renders go through the template that transformers compiles, encodings through the backend, word by
+word where that is exact (words.py): that skips transformers' work per call, and the first CHECKED
+of each are compared with its own.
 """
 
 import re
@@ -19,6 +20,7 @@ from hashtune.chat.control import MARK, control_tokens, escape, without_marks
 from hashtune.chat.dates import date_string, with_frozen_clock
 from hashtune.chat.messages import is_plain, normalise, refused_role
 from hashtune.chat.reasoning import continues
+from hashtune.chat.words import Words, known_words
 from hashtune.errors import Finding, InputError
 from hashtune.parts import with_text
 from hashtune.records import Message
@@ -28,6 +30,7 @@ RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError)
 ANSWER = "zqanswerqz"
 KEPT_IDS = 4  # a text, and the same with a stop behind it
 CHECKED = 32  # renders and encodings of each Template that transformers repeats
+SPOT = 64  # texts of so many characters, or a multiple, are encoded by words and whole
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,10 @@ class Template:
         return {}
 
     @cached_property
+    def _words(self) -> Words | None:
+        return known_words(self.tokenizer, self._whole)
+
+    @cached_property
     def _last_ids(self) -> dict[str, list[int]]:
         return {}
 
@@ -175,13 +182,14 @@ class Template:
         """The backend's ids of a text, marks of control.escape left out. The last few are kept.
 
         Raises:
-            AssertionError: transformers gives other ids.
+            AssertionError: transformers gives other ids, or the whole text has others than its
+                words (words.py), in one text of SPOT.
         """
         if text not in self._last_ids:
             if self.escape and MARK in text:
                 ids = self.encoding(text).ids
-            else:  # without offsets, which take the backend longer than the ids
-                ids = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+            else:
+                ids = self._words.ids(text) if self._words is not None else self._whole(text)
                 self._compare(text, ids)
             if len(self._last_ids) == KEPT_IDS:
                 self._last_ids.clear()
@@ -213,9 +221,16 @@ class Template:
             backend.no_padding()
         return backend
 
+    def _whole(self, text: str) -> list[int]:
+        """The backend's ids without offsets, which would take it longer."""
+        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return ids
+
     def _compare(self, text: str, ids: list[int]) -> None:
         if self._due("encoding") and self.encode(text) != ids:
             raise AssertionError("transformers encodes this text otherwise")
+        if self._words is not None and len(text) % SPOT == 0 and self._whole(text) != ids:
+            raise AssertionError("the words of this text have other ids than the whole")
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the prompt: what evaluation and generation feed to the model.

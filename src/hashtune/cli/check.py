@@ -1,6 +1,9 @@
 """hashtune check: the spec without running anything, and the gate's verdict for CI."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hashtune import writers
 from hashtune.errors import Finding, InputError
@@ -8,7 +11,10 @@ from hashtune.lineage.lock import stale
 from hashtune.spec.drift import check_drift, run_name
 from hashtune.spec.load import read_params
 from hashtune.spec.origins import checked
+from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.ranges import hints
+from hashtune.spec.schema import Spec
+from hashtune.training.backends import VARIABLE, unknown_trackers
 
 GATE = Path("reports/gate.json")
 LOCK = Path("dvc.lock")
@@ -17,20 +23,35 @@ LOCK = Path("dvc.lock")
 def check_spec() -> int:
     """Schema, drift from conf/ and pins, as the `spec` stage checks them; 0 or InputError.
 
-    Hints about unusual settings are printed and change no exit code.
+    Hints about unusual settings and what bf16 parameters lose are printed and change no exit code.
     """
     root = Path.cwd()
     params = read_params()
     drift = check_drift(root, params)
-    spec = checked(params, root, drift.given)
+    spec = _checked(params, root, drift.given)
     if drift.note:
         print(f"note: {drift.note}")
     for change in drift.overrides:
         print(f"override: {change}")
     for hint in hints(spec):
         print(f"hint: {hint}")
+    for warning in rounding_warnings(spec.optim):
+        print(f"warning: {warning}")
     print(f"valid: {run_name(spec.run.experiment, drift.overrides)}")
     return 0
+
+
+def _checked(params: dict[str, Any], root: Path, overrides: Sequence[str]) -> Spec:
+    """The spec; its findings come with those about the environment, which train would refuse only
+    after DVC has removed the outputs of the last run."""
+    findings = unknown_trackers(os.environ.get(VARIABLE, ""))
+    try:
+        spec = checked(params, root, overrides)
+    except InputError as error:
+        raise InputError([*error.findings, *findings], error.more) from error
+    if findings:
+        raise InputError(findings)
+    return spec
 
 
 def check_gate() -> int:

@@ -12,6 +12,7 @@ from hashtune.cli.base import require_manifest
 from hashtune.cli.outputs import PACK, PREPARE, TOKENIZE, declared, read_table, require
 from hashtune.errors import Finding, InputError
 from hashtune.inspection import choose
+from hashtune.inspection.lines import conversation_of
 from hashtune.inspection.page import as_page
 from hashtune.inspection.sheets import (
     Sheet,
@@ -32,7 +33,8 @@ SHOWN_BYTES = 2000  # of a dropped line
 def run(arguments: argparse.Namespace) -> int:
     """Print the chosen sheets, or write them as a page."""
     if arguments.n < 1:
-        raise InputError(Finding("bad-count", f"is {arguments.n}, must be at least 1", field="-n"))
+        message = f"is {arguments.n}, must be at least 1"
+        raise InputError(Finding("bad-count", message, field="-n", fix="-n 1 or more"))
     sheets = _sheets(arguments)
     if arguments.html:
         _write(arguments.html, as_page(sheets, ids=arguments.ids))
@@ -73,7 +75,7 @@ def _examples(arguments: argparse.Namespace) -> list[Sheet]:
         places = choose.longest(lengths, arguments.n)
     examples = table.take(places).to_pylist()
     if not examples:
-        raise InputError(Finding("no-examples", "has no examples", file=str(file)))
+        raise InputError(Finding("no-examples", "has no examples", file=str(file), fix=choose.NONE))
     tokenizer = _tokenizer()
     return [example_sheet(example, tokenizer, split=arguments.split) for example in examples]
 
@@ -123,8 +125,7 @@ def _messages(line: Any) -> str | None:
     import pyarrow.compute as pc
 
     table = read_table(PREPARE / f"{line['split']}.parquet", "prepare")
-    names = {line["id"], line["id"].rpartition(".")[0]}
-    found = table.filter(pc.field("id").isin(sorted(names)))
+    found = table.filter(pc.field("id") == conversation_of(line["id"]))
     return str(found["messages"][0]) if found.num_rows else None
 
 
@@ -157,7 +158,9 @@ def _write(file: Path, page: str) -> None:
         writers.write_text(file, page)
     except OSError as error:
         message = f"cannot be written: {error.strerror}"
-        raise InputError(Finding("unwritable", message, file=str(file), field="--html")) from error
+        fix = "name another file, or make this one writable"
+        finding = Finding("unwritable", message, file=str(file), field="--html", fix=fix)
+        raise InputError(finding) from error
     print(f"wrote {file}")
 
 

@@ -5,9 +5,12 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from hashtune.cli.inspect_arguments import add_arguments
 from hashtune.errors import EXIT_FAULT, EXIT_INPUT, EXIT_INTERRUPTED, InputError
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +56,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="hashtune", description="Rebuild any fine-tuned adapter from Git and data hashes."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in (_add_compose, _add_check, _add_base, _add_inspect, _add_step, _add_chat):
+        add(commands)
+    return parser
 
+
+def _add_compose(commands: Commands) -> None:
     compose = commands.add_parser(
         "compose",
         help="compose conf/ and Hydra overrides into params.yaml, as DVC does",
@@ -65,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     compose.add_argument("--print", action="store_true", help="print, do not write params.yaml")
     compose.set_defaults(command=_compose)
 
+
+def _add_check(commands: Commands) -> None:
     check = commands.add_parser(
         "check",
         help="check the spec, or with --gate the verdict",
@@ -76,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.set_defaults(command=_check)
 
+
+def _add_base(commands: Commands) -> None:
     base = commands.add_parser(
         "base",
         help="print the folder of the pinned base model",
@@ -83,6 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     base.set_defaults(command=_base)
 
+
+def _add_inspect(commands: Commands) -> None:
     inspect = commands.add_parser(
         "inspect",
         help="examples, rows or steps with the trained tokens marked",
@@ -91,6 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     add_arguments(inspect)
     inspect.set_defaults(command=_inspect)
 
+
+def _add_step(commands: Commands) -> None:
     step = commands.add_parser(
         "step",
         help="the rows of a training step, each document with source file and line",
@@ -103,6 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument("--adapter", metavar="DIR", help="with --run: these weights, not its own")
     step.set_defaults(command=_step)
 
+
+def _add_chat(commands: Commands) -> None:
     chat = commands.add_parser(
         "chat",
         help="base and adapter side by side",
@@ -112,7 +130,6 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--system", help="system message of the conversation")
     chat.add_argument("--adapter", default="build/train/adapter", help="folder of the adapter")
     chat.set_defaults(command=_chat)
-    return parser
 
 
 def _compose(arguments: argparse.Namespace) -> int:

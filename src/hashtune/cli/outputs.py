@@ -13,16 +13,19 @@ if TYPE_CHECKING:
 PREPARE, TOKENIZE, PACK = Path("build/prepare"), Path("build/tokenize"), Path("build/pack")
 
 
-def missing(file: Path, stage: str) -> list[Finding]:
-    """A finding when this output of a stage is not there."""
-    if file.is_file():
+def missing(files: Sequence[Path], stage: str) -> list[Finding]:
+    """One finding about those of the files that are not there; `stage` makes them, or comes after
+    all stages that do, so that one command cures it."""
+    gone = [str(file) for file in files if not file.is_file()]
+    if not gone:
         return []
-    return [Finding("no-output", "is missing", file=str(file), fix=f"dvc repro {stage}")]
+    text = "is missing" if len(gone) == 1 else "are missing"
+    return [Finding("no-output", text, file=", ".join(gone), fix=f"dvc repro {stage}")]
 
 
 def require(file: Path, stage: str) -> None:
     """Raise InputError when this output of a stage is not there."""
-    if findings := missing(file, stage):
+    if findings := missing([file], stage):
         raise InputError(findings)
 
 

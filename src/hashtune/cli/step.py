@@ -7,6 +7,7 @@ from hashtune.cli.base import MANIFEST
 from hashtune.cli.outputs import PACK, PREPARE, TOKENIZE, declared, missing, read_table, read_where
 from hashtune.errors import Finding, InputError
 from hashtune.inspection import choose
+from hashtune.inspection.lines import conversation_of
 from hashtune.inspection.sheets import Sheet
 from hashtune.inspection.steps import Origin, Record, check_examples, in_order, listing, origins
 from hashtune.inspection.terminal import as_text
@@ -16,6 +17,11 @@ from hashtune.spec.methods import adapter_files
 
 LOCK = Path("dvc.lock")
 CODE = Path("build/code/train.json")
+NEEDED = (
+    *(folder / "train.parquet" for folder in (PREPARE, TOKENIZE, PACK)),
+    *(PACK / "steps.parquet", LOCK),
+)
+TO_RUN = (MANIFEST, CODE, PACK / "eval.parquet")
 REPLAY, ANSWERS = "replay", "build/replay/answers.jsonl"
 
 
@@ -42,31 +48,28 @@ def _checked(text: str, *, again: bool, adapter: Path | None) -> int:
     missing, the plan is of other settings."""
     findings = []
     if not text.removeprefix("-").isdecimal():
-        findings.append(Finding("bad-number", f"{text!r} is no number of a step", field="N"))
-    for stage, folder in (("prepare", PREPARE), ("tokenize", TOKENIZE), ("pack", PACK)):
-        findings += missing(folder / "train.parquet", stage)
-    findings += missing(PACK / "steps.parquet", "pack")
-    findings += missing(LOCK, "pack")
+        message, fix = f"{text!r} is no number of a step", "give a whole number from 1"
+        findings.append(Finding("bad-number", message, field="N", fix=fix))
+    findings += missing([*NEEDED, *(TO_RUN if again else ())], "pack")
     if LOCK.is_file():
         findings += other_plan(LOCK.read_text(encoding="utf-8"), read_params())
-    findings += _cannot_run(adapter) if again else []
+    findings += _no_adapter(adapter) if again and adapter is not None else []
     if adapter is not None and not again:
-        findings.append(Finding("contradiction", "is for --run only", field="--adapter"))
+        fix = "add --run, or leave --adapter away"
+        findings.append(Finding("contradiction", "is for --run only", field="--adapter", fix=fix))
     if findings:
         raise InputError(findings)
     return int(text)
 
 
-def _cannot_run(adapter: Path | None) -> list[Finding]:
-    findings = missing(MANIFEST, "base") + missing(CODE, "code")
-    findings += missing(PACK / "eval.parquet", "pack")
-    if adapter is None:
-        return findings
-    for name in adapter_files(read_spec("method").method.type):
-        if not (file := adapter / name).is_file():
-            fix = "name the folder of an adapter, such as build/train/adapter"
-            findings.append(Finding("no-adapter", "does not exist", file=str(file), fix=fix))
-    return findings
+def _no_adapter(folder: Path) -> list[Finding]:
+    fix = "name the folder of an adapter, such as build/train/adapter"
+    files = [folder / name for name in adapter_files(read_spec("method").method.type)]
+    return [
+        Finding("no-adapter", "does not exist", file=str(file), fix=fix)
+        for file in files
+        if not file.is_file()
+    ]
 
 
 def _step(number: int) -> tuple[Record, list[Record]]:
@@ -87,19 +90,15 @@ def _step(number: int) -> tuple[Record, list[Record]]:
 def _origins(rows: list[Record]) -> dict[str, Origin]:
     names = [name for row in rows for name in row["example_ids"]]
     examples = read_where(
-        TOKENIZE / "train.parquet",
-        "tokenize",
-        key="id",
-        among=names,
-        columns=("id", "conversation_id"),
+        TOKENIZE / "train.parquet", "tokenize", key="id", among=names, columns=("id",)
     )
     check_examples(rows, examples)
     conversations = read_where(
         PREPARE / "train.parquet",
         "prepare",
         key="id",
-        among=[example["conversation_id"] for example in examples],
+        among=[conversation_of(name) for name in names],
         columns=("id", "source", "line"),
     )
     files = {name: str(file.uri) for name, file in declared(read_spec("data").data).items()}
-    return origins(examples, conversations, {**files, REPLAY: ANSWERS})
+    return origins(names, conversations, {**files, REPLAY: ANSWERS})

@@ -21,7 +21,10 @@ def run_again(number: int, adapter: Path | None, where: Mapping[str, Origin]) ->
     begun = train.ready(spec)
     trainee = begun.trainee
     settings = train.settings_of(spec, train.run_folder(spec))
-    loop = Rerun(trainee, begun.plan, settings, train.OUTPUTS["curves"], StopRequest(), frame.say)
+    curves = train.OUTPUTS["curves"]
+    loop = Rerun(
+        *(trainee, begun.plan, settings, curves, StopRequest(), frame.say), branch=begun.branch
+    )
     if adapter is not None:
         take_adapter(trainee, adapter)
     again = loop.again(number, _ticks, exact=adapter is None)
@@ -40,7 +43,8 @@ def _ticks(steps: range) -> Iterator[int]:
 def _start(number: int, adapter: Path | None, again: Again) -> str:
     if adapter is not None:
         return f"with the adapter {adapter}; dropout is not drawn as it was in training"
-    origin = f"from the checkpoint after step {again.start}" if again.start else ""
+    kind = "state of the branch" if again.branched else "checkpoint"
+    origin = f"from the {kind} after step {again.start}" if again.start else ""
     between = ""
     if again.start + 1 < number:
         last = number - 1

@@ -26,7 +26,8 @@ Stop = int | tuple[int, ...]
 class Progress(Protocol):
     """Yields the items and shows how far it is; frame.progress is one."""
 
-    def __call__(self, items: Iterable[Item], *, total: int, label: str) -> Iterator[Item]: ...
+    def __call__(self, items: Iterable[Item], *, total: int, label: str) -> Iterator[Item]:
+        """The items in their order; `total` of them, told under `label`."""
 
 
 @dataclass(frozen=True, slots=True)

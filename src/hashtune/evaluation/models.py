@@ -79,13 +79,15 @@ def load_evaluated(
     Of full fine-tuning the weights take the place of the base's (store/full_weights.py).
 
     The embedding gets at least `rows` rows, for added tokens.
-    Sets torch's thread count and deterministic mode for the whole process.
+    Sets torch's thread count and deterministic mode, and TF32 off, for the whole process.
 
     Raises:
         InputError: no adapter in the folder, or its tensors are not exactly the model's.
     """
     from hashtune.store.loader import load_base
+    from hashtune.store.numerics import set_fp32_products
 
+    set_fp32_products("ieee")
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what CUDA needs to be deterministic
     torch.set_num_threads(threads)
     torch.set_deterministic_debug_mode("error")  # as training does, see training/model.py

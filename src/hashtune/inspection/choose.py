@@ -8,12 +8,20 @@ from typing import Any
 
 from hashtune.errors import Finding, InputError, nearest
 
+SHOW = "name an example that is there; `hashtune inspect` shows some with their ids"
+NONE = "reports/prepare.json and reports/tokenize.json say what was dropped"  # where nothing is
+
 
 def by_id(wanted: Sequence[str], known: Sequence[str], *, file: str) -> list[int]:
     """Places of the wanted ids; InputError names the nearest known one for each that is missing."""
     places = {name: place for place, name in enumerate(known)}
     missing = [
-        Finding("no-example", f"has no example {name!r}{_nearest_id(name, known)}", file=file)
+        Finding(
+            "no-example",
+            f"has no example {name!r}{_nearest_id(name, known)}",
+            file=file,
+            fix=SHOW if known else NONE,
+        )
         for name in wanted
         if name not in places
     ]
@@ -40,8 +48,9 @@ def _same_start(one: str, other: str) -> int:
 def by_number(wanted: Sequence[int], *, first: int, count: int, noun: str, file: str) -> list[int]:
     """Places (from 0) of things numbered from `first`; InputError says which numbers there are."""
     known = f"{first} to {first + count - 1}" if count else "none"
+    fix = f"give a {noun} from {known}" if count else NONE
     missing = [
-        Finding("no-number", f"has no {noun} {number}; there are {known}", file=file)
+        Finding("no-number", f"has no {noun} {number}; there are {known}", file=file, fix=fix)
         for number in wanted
         if not first <= number < first + count
     ]
@@ -69,4 +78,5 @@ def by_reason(reason: str, ledger: Sequence[Mapping[str, Any]]) -> list[Mapping[
     message = f"nothing was dropped for {reason!r}; " + (
         f"reasons: {known}" if known else "nothing was dropped at all"
     )
-    raise InputError(Finding("no-reason", message, fix=nearest(reason, counts) if counts else None))
+    fix = nearest(reason, counts) if counts else "leave --dropped away"
+    raise InputError(Finding("no-reason", message, fix=fix))

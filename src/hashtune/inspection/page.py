@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from html import escape
 
-from hashtune.inspection.pieces import Piece, visible
+from hashtune.inspection.pieces import Piece
 from hashtune.inspection.sheets import Document, Sheet
+from hashtune.inspection.visible import visible
 
 HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>hashtune inspect</title>

@@ -1,6 +1,5 @@
 """Tokens as text: runs of one kind, control tokens apart, every invisible character visible."""
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,7 +8,6 @@ from typing import Any
 from hashtune.errors import Finding, InputError
 from hashtune.records import IGNORE_INDEX
 
-HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # categories that draw nothing
 BROKEN = "\ufffd"  # what decoding a part of a character gives
 
 
@@ -24,24 +22,6 @@ class Piece:
     trained: bool = False
     control: bool = False
     tokens: tuple[tuple[int, str], ...] = ()
-
-
-def visible(text: str) -> str:
-    """Text that is safe to print and hides nothing: line ends as a mark and a line end, tabs as a
-    mark, other characters without a shape (escape sequences, direction marks) as their number."""
-    return "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    if character == "\n":
-        return "⏎\n"
-    if character == "\t":
-        return "⇥"
-    category = unicodedata.category(character)
-    if category in HIDDEN or (category == "Zs" and character != " "):
-        number = ord(character)
-        return f"\\x{number:02x}" if number < 0x100 else f"\\u{{{number:04x}}}"
-    return character
 
 
 def control_ids(tokenizer: Any) -> frozenset[int]:

@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from hashtune.inspection.pieces import Piece, control_ids, pieces, spans
+from hashtune.records import trained_count
 
 Record = Mapping[str, Any]
 SHOWN_SPANS = 8
@@ -112,14 +113,14 @@ def _limits(table: Record) -> list[str]:
 
 
 def _weight(row: Record, step: Record) -> str:
-    trained = sum(last - first + 1 for first, last in spans(row["labels"]))
+    trained = trained_count(row["labels"])
     return f"{trained / step['trained_tokens']:.4f} ({trained} of {step['trained_tokens']} trained)"
 
 
 def _trained(labels: Sequence[int]) -> str:
     """ "31 of 77 tokens trained (40.3 %): 45-75"; places count from 0."""
     runs = list(spans(labels))
-    trained = sum(last - first + 1 for first, last in runs)
+    trained = trained_count(labels)
     share = f" ({trained / len(labels):.1%})" if labels else ""
     shown = ", ".join(f"{first}-{last}" for first, last in runs[:SHOWN_SPANS])
     more = f" and {len(runs) - SHOWN_SPANS} more spans" if len(runs) > SHOWN_SPANS else ""

@@ -6,8 +6,9 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from hashtune.errors import Finding, InputError
+from hashtune.inspection.lines import conversation_of, lines_of
 from hashtune.inspection.sheets import Sheet
-from hashtune.records import IGNORE_INDEX
+from hashtune.records import trained_count
 
 Record = Mapping[str, Any]
 
@@ -27,31 +28,31 @@ class Origin:
 
 
 def origins(
-    examples: Sequence[Record], conversations: Sequence[Record], files: Mapping[str, str]
+    examples: Sequence[str], conversations: Sequence[Record], files: Mapping[str, str]
 ) -> dict[str, Origin]:
     """The origin of each example by its id.
 
     Args:
-        examples: "id" and "conversation_id" of records.example_schema.
+        examples: ids.
         conversations: "id", "source" and "line" of records.conversation_schema.
         files: declared source -> its file.
 
     Raises:
         InputError: a conversation or a source is not there: the outputs are of two runs.
     """
-    by_id = {row["id"]: row for row in conversations}
+    places = lines_of(examples, conversations)
     found: dict[str, Origin] = {}
     findings = []
     for example in examples:
-        row = by_id.get(example["conversation_id"])
-        if row is None:
-            message = f"has no conversation {example['conversation_id']!r}"
+        source, line = places.get(example, (None, 0))
+        if source is None:
+            message = f"has no conversation {conversation_of(example)!r}"
             findings.append(_foreign(message, "build/prepare/train.parquet"))
-        elif row["source"] not in files:
-            message = f"names the source {row['source']!r}, which the spec does not declare"
+        elif source not in files:
+            message = f"names the source {source!r}, which the spec does not declare"
             findings.append(_foreign(message, "build/prepare/train.parquet"))
         else:
-            found[example["id"]] = Origin(row["source"], files[row["source"]], row["line"])
+            found[example] = Origin(source, files[source], line)
     if findings:
         raise InputError(findings)
     return found
@@ -98,16 +99,12 @@ def listing(step: Record, rows: Sequence[Record], where: Mapping[str, Origin]) -
         f"{step['tokens']} tokens, {step['trained_tokens']} trained"
     ]
     for row in rows:
-        trained = _trained(row["labels"])
+        trained = trained_count(row["labels"])
         weight = trained / max(1, step["trained_tokens"])
         size = len(row["input_ids"])
         facts.append(f"row {row['row']}: {size} tokens, {trained} trained, weight {weight:.4f}")
         edges = pairwise(accumulate(row["lengths"], initial=0))
         for name, (start, end) in zip(row["example_ids"], edges, strict=True):
-            trained = _trained(row["labels"][start:end])
+            trained = trained_count(row["labels"][start:end])
             facts.append(f"  {name}: {end - start} tokens, {trained} trained, {where[name]}")
     return Sheet(f"step {step['step']}", facts)
-
-
-def _trained(labels: Sequence[int]) -> int:
-    return len(labels) - labels.count(IGNORE_INDEX)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from hashtune.inspection.pieces import Piece, visible
+from hashtune.inspection.pieces import Piece
 from hashtune.inspection.sheets import Document, Sheet
+from hashtune.inspection.visible import visible
 
 TRAINED, DIM, BOLD, END = "\x1b[32m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
 OPEN, CLOSE = "⟦", "⟧"  # rarer in texts than other brackets

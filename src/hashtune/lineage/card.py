@@ -46,6 +46,11 @@ def model_card(entry: Mapping[str, Any], *, folder: str) -> str:
     grow = GROW.format(added=added) if added else ""
     start = entry["training"]["init_adapter"]
     began = f"It continued from an adapter whose weights have sha256 {start}. " if start else ""
+    if branch := entry["training"]["branch"]:
+        began += (
+            f"Its first {branch['step']} steps are those of the run {branch['parent']}, whose "
+            f"kept state has sha256 {branch['sha256']}. "
+        )
     names = [name for name in dict.fromkeys([method["type"], method["variant"]]) if name]
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[spec["evaluation"]["base_precision"]]
     full = method["type"] == FULL

@@ -2,10 +2,10 @@
 
 Read off the modelling code of transformers 5 (sdpa attention, RMSNorm, gated MLP) and PEFT's LoRA
 layer, tensor by tensor; on tiny models saved_tensors_hooks count the same bytes to within 1 %
-(tests/memory/test_activations.py), and a LoRA step of SmolLM2-135M in fp32 peaks 2 to 4 % below
-the estimate (1 and 2 rows of 256 tokens: 0.593 and 1.186 GB beside the weights). Korthikanti et
-al. 2022 (arXiv 2205.05198) count 34*s*b*h per block of a GPT in 16 bits; a frozen base keeps less,
-LoRA adds its own inputs.
+(tests/memory/test_activations.py), and a LoRA step of SmolLM2-135M in fp32 peaks 4.1 and 2.5 %
+below the estimate (1 and 2 rows of 256 tokens: 0.562 and 1.125 GB beside the weights;
+bench/activations.py). Korthikanti et al. 2022 (arXiv 2205.05198) count 34*s*b*h per block of a GPT
+in 16 bits; a frozen base keeps less, LoRA adds its own inputs.
 
     per token and block                      elements             kept for
     norms (2; 4 in Gemma 3), fp32            hidden + 1           their backward
@@ -17,6 +17,13 @@ LoRA adds its own inputs.
     each DoRA: base's and LoRA's results     2 * out              gradient of the magnitude
     full: each linear's input, each norm's   in; hidden           gradients of their weights
     attention mask, if any                   longest row          sdpa's floats of a bool mask
+
+With kernels: fused (training/fused/) a plain LoRA step keeps less:
+
+    norms, q and k norms                     as above in the residual's type, one fp32 factor each
+    attention by document on a CPU           q + 2kv          scores are computed again
+    MLP                                      2 * intermediate their product is computed again
+    each LoRA A                              the input once for modules that read one tensor
 
 A checkpointed block keeps its input only, hidden elements per token (Chen et al. 2016, arXiv
 1604.06174, with segments of one block; 2*s*b*h bytes a layer in Korthikanti et al., section 5), in
@@ -35,11 +42,10 @@ from hashtune.memory.closed_form import (
 )
 from hashtune.memory.full import update_bytes
 from hashtune.memory.shapes import adapted_modules, lora_parameters
-from hashtune.spec.training import EVERY_NTH_BLOCK
+from hashtune.spec.activations import EVERY_NTH_BLOCK
 
-MASK_BYTES = {"cpu": 4, "cuda": 1}  # dropout keeps its mask as floats on a CPU, as bytes on CUDA
 # Forward and backward temporaries beside what is kept: measured at 7 to 11 bytes per token and
-# unit of the widest layer, fp32 and bf16.
+# unit of the widest layer, fp32 and bf16; fused parts have no fp32 copies in bf16.
 WORKSPACE_BYTES = 12
 INT64 = 8
 SHARED_INPUTS = (
@@ -64,7 +70,8 @@ def activation_bytes(work: Workload) -> int:
     mask itself. That block is whole after the loss is gone: what the two share is counted once."""
     widest = max(work.shape.intermediate, 2 * work.shape.hidden)
     mask = work.tokens * work.keys if work.masked else 0
-    workspace = work.tokens * widest * WORKSPACE_BYTES + _dora_workspace(work)
+    each = WORKSPACE_BYTES * work.element // FP32 if work.fused_linear else WORKSPACE_BYTES
+    workspace = work.tokens * widest * each + _dora_workspace(work)
     if work.recomputed_blocks:
         workspace = max(0, workspace + _recomputed_bytes(work) - logits_bytes(work))
     return saved_bytes(work) + _not_dropped_bytes(work) + workspace + mask
@@ -87,7 +94,7 @@ def _checkpoint_bytes(work: Workload) -> int:
     if not work.recomputed_blocks:
         return 0
     inputs = 0 if work.offload else work.recomputed_blocks * _input_bytes(work)
-    last = 0 if work.full else work.tokens * (work.shape.hidden + 1) * FP32
+    last = 0 if work.full else work.tokens * _one_norm_bytes(work)
     return inputs + last
 
 
@@ -101,11 +108,13 @@ def _recomputed_bytes(work: Workload) -> int:
 
 
 def _cast_bytes(work: Workload) -> int:
-    """Autocast's copies of all LoRA matrices, or of all linear weights that are trained."""
+    """Autocast's copies of all LoRA matrices, which bf16 ones need not, or of all linear weights
+    that are trained."""
     if work.full:
         return work.shape.linear_weights * work.element if work.element < FP32 else 0
     matrices = lora_parameters(work.shape, work.r, work.targets)
-    return matrices * work.element if work.element < FP32 else 0
+    cast = work.element < work.trained_element and not work.fused_linear
+    return matrices * work.element if cast else 0
 
 
 def _not_dropped_bytes(work: Workload) -> int:
@@ -141,20 +150,32 @@ def estimate(work: Workload) -> Buckets:
 
 
 def _norm_bytes(work: Workload) -> int:
-    """RMSNorm computes in fp32 and keeps its fp32 input and one factor per vector; where its weight
-    is trained, also what the weight multiplies."""
+    """RMSNorm computes in fp32 and keeps its fp32 input and one factor per vector; fused: the input
+    as it is. Where its weight is trained, which is never fused, also what the weight multiplies."""
     shape = work.shape
-    vectors = 1 + work.full
-    bytes_ = shape.block_norms * (vectors * shape.hidden + 1) * FP32
+    bytes_ = shape.block_norms * _one_norm_bytes(work)
     if shape.qk_norm:
         heads = shape.heads + shape.kv_heads
-        bytes_ += heads * (vectors * shape.head_dim + 1) * FP32
+        element = work.element if work.fused_norm else FP32
+        bytes_ += heads * (_norm_vectors(work) * shape.head_dim * element + FP32)
     return bytes_
+
+
+def _one_norm_bytes(work: Workload) -> int:
+    element = work.residual if work.fused_norm else FP32
+    return _norm_vectors(work) * work.shape.hidden * element + FP32
+
+
+def _norm_vectors(work: Workload) -> int:
+    """Its input, and what its weight multiplies where that is trained."""
+    return 2 if work.full else 1
 
 
 def _attention_bytes(work: Workload) -> int:
     shape = work.shape
     query = shape.heads * shape.head_dim
+    if work.fused and work.by_document and work.device == "cpu" and not work.dropout:
+        return (query + 2 * shape.kv_heads * shape.head_dim) * work.element
     key_value = query if work.masked else shape.kv_heads * shape.head_dim
     mask = work.keys if work.masked else 0
     return (2 * query + 2 * key_value + mask) * work.element + shape.heads * FP32
@@ -173,30 +194,40 @@ def _soft_bytes(work: Workload) -> int:
 def _mlp_bytes(work: Workload) -> int:
     """Linear4bit gives its result in its input's type, int8 in `precision`."""
     element = work.residual if work.quantization == "nf4" else work.element
+    if _gated(work):
+        return 2 * work.shape.intermediate * element
     return 3 * work.shape.intermediate * element
+
+
+def _gated(work: Workload) -> bool:
+    """Whether the MLP's product is computed again, which its last layer's adapter does."""
+    return work.fused_linear and "mlp.down_proj" in adapted_modules(work.shape, work.targets)
 
 
 def _adapter_bytes(work: Workload) -> int:
     """Inputs of LoRA A and B over all blocks, per token.
 
-    In fp32 without dropout, modules that read one tensor share it, and o_proj's is attention's
-    output. Otherwise each module keeps a copy of its own (dropout, or the cast to bf16), and
-    dropout a mask as well.
+    Without dropout, modules that read one tensor of their own type share it, and o_proj's is
+    attention's output. Otherwise each module keeps a copy of its own (dropout, or the cast to bf16
+    from an fp32 adapter's or from the fp32 between quantised blocks), and dropout a mask as well.
     """
     shape = work.shape
     inputs = {linear.name: linear.inputs for linear in shape.linears}
     if work.full:
         return shape.layers * _trained_inputs(work, inputs)
     counts = adapted_modules(shape, work.targets)
-    own_copies = work.dropout or work.element < FP32
-    per_element = work.element + (MASK_BYTES[work.device] if work.dropout else 0)
+    per_element = work.element + (_mask_bytes(work) if work.dropout else 0)
     total = sum(counts.values()) * work.r * work.element
     for group in SHARED_INPUTS:
         adapted = [counts.get(name, 0) for name in group]
-        if own_copies:
+        of_attention = group == ("self_attn.o_proj",)
+        cast = work.element < (work.trained_element if of_attention else _dropped_element(work))
+        if work.dropout or (cast and not work.fused_linear):
             total += sum(adapted) * inputs[group[0]] * per_element
-        elif group != ("self_attn.o_proj",) or work.by_document:
-            total += max(adapted) * inputs[group[0]] * FP32
+        elif group == ("mlp.down_proj",) and _gated(work):
+            continue
+        elif not of_attention or work.by_document:
+            total += max(adapted) * inputs[group[0]] * work.element
     return total
 
 
@@ -211,6 +242,16 @@ def _trained_inputs(work: Workload, inputs: dict[str, int]) -> int:
         if group != ("self_attn.o_proj",) or work.by_document:
             total += copies * inputs[group[0]] * work.element
     return total
+
+
+def _dropped_element(work: Workload) -> int:
+    """Bytes of an element that goes into a LoRA's dropout: it is cast to the adapter's type."""
+    return max(work.trained_element, work.residual)
+
+
+def _mask_bytes(work: Workload) -> int:
+    """Dropout keeps its mask in its input's type on a CPU, as bytes on CUDA."""
+    return _dropped_element(work) if work.device == "cpu" else 1
 
 
 def _dora_bytes(work: Workload) -> int:
@@ -236,7 +277,8 @@ def _dora_workspace(work: Workload) -> int:
         return 0
     counts = adapted_modules(work.shape, work.targets)
     return max(
-        (linear.inputs**2 + 3 * linear.weights + work.tokens * linear.outputs * 2) * FP32
+        (linear.inputs**2 + 3 * linear.weights) * work.trained_element
+        + work.tokens * linear.outputs * 2 * FP32
         for linear in work.shape.linears
         if linear.name in counts
     )

@@ -1,17 +1,18 @@
 """Level 1 of the memory plan: one formula per bucket, in bytes (GB is 1e9 bytes), no torch.
 
     weights        the frozen base as stored          dequantisation  one layer, unpacked for use
-    adapter        its weights, fp32                  logits_loss     one chunk of logits
-    gradients      of the adapter                     activations     see activations.py
-    master         0: the adapter itself is fp32      overhead        context, fragmentation
+    adapter        its weights, fp32 or bf16          logits_loss     one chunk of logits
+    gradients      of the adapter, in its type        activations     see activations.py
+    master         0: the adapter itself, or none     overhead        context, fragmentation
     optimizer      its moments, see optimizer_state.py
     added_tokens   copies of embedding and head, where rows of them are trained
     update         of full fine-tuning: what its optimizer step needs beyond the activations' room
 
 Allocated memory is the sum without overhead. It is an estimate from above: workspaces that are not
 alive at the same moment are added up. The settings are those of training/: adapter and its state in
-fp32, bf16 or fp16 by autocast, the head on trained positions only. In full fine-tuning the weights
-are what is trained, in fp32, and there is no adapter.
+fp32, bf16 or fp16 by autocast, the head on trained positions only. Without master weights the
+adapter is bf16. In full fine-tuning the weights are what is trained, in fp32, and there is no
+adapter.
 """
 
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ from hashtune.memory.shapes import (
     magnitude_vectors,
     prompt_matrix,
 )
+from hashtune.spec.activations import EVERY_NTH_BLOCK
 from hashtune.spec.schema import OptimizerName, Variant
-from hashtune.spec.training import EVERY_NTH_BLOCK
 from hashtune.training.utilisation import Work
 
 FP32 = 4
@@ -37,7 +38,9 @@ BYTES = {"fp32": FP32, "bf16": 2, "fp16": 2}
 # QLoRA, arXiv 2305.14314, section 3).
 NF4_BITS = {True: 4 + 8 / 64 + 32 / (64 * 256), False: 4 + 32 / 64}
 
-LOSS_CHUNK = 512  # CHUNK of training/loss.py, which imports torch; a test compares the two
+# CHUNK of training/loss.py and of training/fused/head.py, which import torch; a test compares them
+LOSS_CHUNK = 512
+HEAD_CHUNK = 128
 
 Buckets = dict[str, int]
 
@@ -52,7 +55,8 @@ class Workload:
     document, `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss,
     `added_tokens` how many rows of embedding and head are trained. Of a prompt or prefix (`soft`)
     there are `virtual_tokens` before each row, and no targets. `offload`: inputs of checkpointed
-    blocks wait in host memory. `full`: the base itself is trained; no targets and no quantization.
+    blocks wait in host memory. `fused`: kernels: fused. `full`: the base itself is trained; no
+    targets and no quantization.
     """
 
     shape: Shape
@@ -78,6 +82,26 @@ class Workload:
     checkpointing: Literal["none", "selective", "full"] = "none"
     offload: bool = False
     full: bool = False
+    master_weights: bool = True
+    fused: bool = False
+
+    @property
+    def fused_linear(self) -> bool:
+        """Whether LoRA's linear layers have the backward of training/fused/lora.py."""
+        plain = self.quantization != "none" or self.dropout or self.variant == "dora"
+        return self.fused and not plain and self.soft is None and not self.full
+
+    @property
+    def fused_norm(self) -> bool:
+        """Whether norms have the backward of training/fused/norm.py, which knows frozen ones."""
+        return self.fused and not self.full
+
+    @property
+    def fused_head(self) -> bool:
+        """Whether the loss has the backward of training/fused/head.py."""
+        lower = self.precision == "bf16" and self.quantization == "none"
+        possible = self.fused and not self.full and not self.added_tokens
+        return possible and (self.element == FP32 or lower)
 
     @property
     def keys(self) -> int:
@@ -93,6 +117,11 @@ class Workload:
     def element(self) -> int:
         """Bytes of an element of the base's computation."""
         return BYTES[self.precision]
+
+    @property
+    def trained_element(self) -> int:
+        """Bytes of an element of the trainable parameters and their gradients."""
+        return FP32 if self.master_weights else self.element
 
     @property
     def residual(self) -> int:
@@ -184,15 +213,20 @@ def loss_bytes(work: Workload) -> int:
 
 
 def logits_bytes(work: Workload) -> int:
-    """One chunk of logits and what is computed from it."""
+    """One chunk of logits and what is computed from it; fused: log-softmax and probabilities, and
+    the latter rounded for the product that gives the gradient of all states."""
     trained = work.micro * work.trained
+    if work.fused_head:
+        rounded = work.element if work.element < FP32 else 0
+        chunk = min(HEAD_CHUNK, trained) * work.shape.vocab * (2 * FP32 + rounded)
+        return chunk + trained * work.shape.hidden * work.element
     copies = 5 if trained <= work.loss_chunk else 4
     return min(work.loss_chunk, trained) * work.shape.vocab * copies * FP32
 
 
 def static_bytes(work: Workload) -> Buckets:
-    """What is there before a token arrives. The adapter is fp32 and is its own master copy, and so
-    are the weights of full fine-tuning, which has none."""
+    """What is there before a token arrives. An fp32 adapter is its own master copy, and a bf16 one
+    has none; the weights of full fine-tuning, which has no adapter, are their own too."""
     adapter = work.adapter_parameters
     if work.full:
         return {
@@ -210,10 +244,12 @@ def static_bytes(work: Workload) -> Buckets:
         matrices += work.prompt
     return {
         "weights": weight_bytes(work),
-        "adapter": adapter * FP32,
-        "gradients": adapter * FP32,
+        "adapter": adapter * work.trained_element,
+        "gradients": adapter * work.trained_element,
         "master": 0,
-        "optimizer": optimizer_bytes(work.optimizer, matrices, vectors),
+        "optimizer": optimizer_bytes(
+            work.optimizer, matrices, vectors, element=work.trained_element
+        ),
     }
 
 

@@ -74,12 +74,30 @@ def as_lora(work: Workload) -> Workload:
     return replace(work, full=False, variant="lora", r=16, targets="all-linear", dropout=False)
 
 
-def _method_edits(work: Workload) -> dict[str, Edit]:
-    """Another method; and of full fine-tuning, whose state is the largest part, the optimizer."""
-    if not work.full:
-        if work.quantization == "nf4" or work.soft is not None:
-            return {}
-        return {"method=qlora": lambda w: replace(w, quantization="nf4", double_quant=True)}
+def _edits(work: Workload) -> dict[str, Edit]:
+    """The changes worth trying, as "setting=value"."""
+    return _batch_edits(work) | _method_edits(work) | _step_edits(work)
+
+
+def _batch_edits(work: Workload) -> dict[str, Edit]:
+    """Halving micro keeps the effective batch when batch.grad_accum is doubled; a shorter
+    max_seq_len drops or refuses longer examples."""
+    edits: dict[str, Edit] = {}
+    if work.micro > 1:
+        micro = work.micro // 2
+        edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
+    if work.longest_row > 1:
+        length = work.longest_row // 2
+        edits[f"data.max_seq_len={length}"] = lambda w: replace(
+            w, longest_row=length, trained=min(w.trained, length)
+        )
+    if work.masked:
+        edits["batch.attention=documents"] = lambda w: replace(w, masked=False, by_document=True)
+    return edits
+
+
+def _full_edits(work: Workload) -> dict[str, Edit]:
+    """Another method, or another optimizer, whose state is the largest part."""
     edits: dict[str, Edit] = {
         "method=lora": as_lora,
         "method=qlora": lambda w: replace(as_lora(w), quantization="nf4", double_quant=True),
@@ -89,39 +107,39 @@ def _method_edits(work: Workload) -> dict[str, Edit]:
     return edits
 
 
-def _edits(work: Workload) -> dict[str, Edit]:
-    """The changes worth trying, as "setting=value". Halving micro keeps the effective batch when
-    batch.grad_accum is doubled; a shorter max_seq_len drops or refuses longer examples."""
+def _method_edits(work: Workload) -> dict[str, Edit]:
+    if work.full:
+        return _full_edits(work)
     edits: dict[str, Edit] = {}
-    if work.micro > 1:
-        micro = work.micro // 2
-        edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
-    edits |= _method_edits(work)
-    if work.precision == "fp32":
-        edits["precision=bf16"] = lambda w: replace(w, precision="bf16")
-    if work.longest_row > 1:
-        length = work.longest_row // 2
-        edits[f"data.max_seq_len={length}"] = lambda w: replace(
-            w, longest_row=length, trained=min(w.trained, length)
-        )
+    if work.quantization != "nf4":  # beside virtual tokens, the base alone
+        setting = "method=qlora" if work.soft is None else "quantization=nf4"
+        edits[setting] = lambda w: replace(w, quantization="nf4", double_quant=True)
     if work.r > 1:
         rank = work.r // 2
         edits[f"method.r={rank}"] = lambda w: replace(w, r=rank)
-    if work.masked:
-        edits["batch.attention=documents"] = lambda w: replace(w, masked=False, by_document=True)
     if work.virtual_tokens > 1:
         fewer = work.virtual_tokens // 2
         edits[f"method.virtual_tokens={fewer}"] = lambda w: replace(w, virtual_tokens=fewer)
     if work.variant == "dora":
         edits["method.variant=lora"] = lambda w: replace(w, variant="lora")
+    if work.dropout:
+        edits["method.dropout=0.0"] = lambda w: replace(w, dropout=False)
+    return edits
+
+
+def _step_edits(work: Workload) -> dict[str, Edit]:
+    """How a step computes; these change no formula."""
+    edits: dict[str, Edit] = {}
+    if work.precision == "fp32":
+        edits["precision=bf16"] = lambda w: replace(w, precision="bf16")
+    if not work.fused:
+        edits["kernels=fused"] = lambda w: replace(w, fused=True)
     if work.checkpointing == "none":
         edits["activations=selective"] = lambda w: replace(w, checkpointing="selective")
     if work.checkpointing != "full":  # after selective: together, full holds
         edits["activations=full"] = lambda w: replace(w, checkpointing="full")
     if work.device == "cuda" and work.checkpointing != "none" and not work.offload:
         edits["activations.offload=true"] = lambda w: replace(w, offload=True)
-    if work.dropout:
-        edits["method.dropout=0.0"] = lambda w: replace(w, dropout=False)
     return edits
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from hashtune.errors import Finding, InputError, nearest
 from hashtune.spec.targets import Matched, match
+from hashtune.training.utilisation import attention_sizes
 
 CONFIG_FILE = "config.json"
 NEEDED = (
@@ -113,14 +114,13 @@ def read_shape(config: Mapping[str, Any]) -> Shape:
         message = f"{model_type!r} has no memory formula here; {nearest(model_type, FAMILIES)}"
         raise InputError(Finding("model-type", message, file=CONFIG_FILE, field="model_type"))
     family = FAMILIES[model_type]
-    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-    head_dim = int(config.get("head_dim") or family.head_dim or hidden // heads)
+    layers, heads, head_dim = attention_sizes(config, head_dim=family.head_dim)
     kv_heads = int(config.get("num_key_value_heads") or heads)
     tied = config.get("tie_word_embeddings")
     return Shape(
         model_type=model_type,
-        layers=int(config["num_hidden_layers"]),
-        hidden=hidden,
+        layers=layers,
+        hidden=int(config["hidden_size"]),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from hashtune.errors import Finding, InputError, nearest
+from hashtune.spec.alternatives import faults
 from hashtune.spec.schema import Section, Spec
 
 PARAMS = Path("params.yaml")
@@ -52,7 +53,7 @@ def read_spec(*sections: str, path: Path = PARAMS) -> Spec:
         try:
             values[name] = adapter.validate_python(params.get(name), strict=True)
         except ValidationError as error:
-            findings += _findings(error, prefix=(name,), file=str(path))
+            findings += _findings(error, prefix=(name,), params=params, file=str(path))
     if findings:
         raise InputError(findings)
     return Spec.model_construct(_fields_set=set(values), **values)
@@ -63,22 +64,19 @@ def validate(params: dict[str, Any], *, file: str = "params.yaml") -> Spec:
     try:
         return Spec.model_validate(params)
     except ValidationError as error:
-        raise InputError(_findings(error, prefix=(), file=file)) from error
+        raise InputError(_findings(error, prefix=(), params=params, file=file)) from error
 
 
-def _findings(error: ValidationError, *, prefix: tuple[str, ...], file: str) -> list[Finding]:
+def _findings(
+    error: ValidationError, *, prefix: tuple[str, ...], params: dict[str, Any], file: str
+) -> list[Finding]:
     found = []
-    for item in error.errors(include_url=False):
-        path = (*prefix, *item["loc"])
-        dotted = _dotted(path)
-        if item["type"] == "extra_forbidden":
-            hint = nearest(str(path[-1]), _known(path[:-1]))
-            message = f"unknown key; {hint}"
-        elif item["type"] == "missing":
-            message = "is missing"
-        else:
-            message = f"{item['msg']}, got {type(item['input']).__name__} {item['input']!r}"
-        found.append(Finding("schema", message, file=file, field=dotted, fix=WAY_BACK))
+    for fault in faults(error, prefix, params):
+        message = fault.message
+        if fault.kind == "extra_forbidden":
+            message = f"unknown key; {nearest(str(fault.path[-1]), _known(fault.path[:-1]))}"
+        field = _dotted(fault.path)
+        found.append(Finding("schema", message, file=file, field=field, fix=WAY_BACK))
     return found
 
 

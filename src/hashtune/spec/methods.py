@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hashtune.errors import Finding
-from hashtune.spec.schema import InitAdapter, Quantization, Spec
+from hashtune.spec.schema import Spec
 
 FILE = "params.yaml"
 FULL = "full"  # no adapter: the base itself is trained
@@ -30,21 +30,21 @@ def method_findings(spec: Spec) -> list[Finding]:
     if spec.method.type in SOFT:
         found += _one_document(spec)
     if spec.method.type == FULL:
-        found += full_findings(spec.quantization, spec.base_model.init_adapter)
+        found += full_findings(spec)
     return found
 
 
-def full_findings(quantization: Quantization, init: InitAdapter | None) -> list[Finding]:
+def full_findings(spec: Spec) -> list[Finding]:
     """What method.type full excludes; `train` asks again before it loads the base."""
     found = []
-    if quantization.type != "none":
-        message = f"full trains the base's own weights, and those of {quantization.type} are codes"
+    if (stored := spec.quantization.type) != "none":
+        message = f"full trains the base's own weights, and those of {stored} are codes"
         fix = "quantization=none, or method=qlora"
         found.append(_finding("quantization.type", message, fix))
-    if init is not None:
-        message = "full trains the base itself and continues from no adapter"
-        fix = "set it to null, or method=lora"
-        found.append(_finding("base_model.init_adapter", message, fix))
+    if not spec.optim.master_weights:
+        message = "full loads and trains fp32 weights, which are their own master weights"
+        fix = "optim.master_weights=true, or method=lora"
+        found.append(_finding("optim.master_weights", message, fix))
     return found
 
 
@@ -74,6 +74,9 @@ def _one_document(spec: Spec) -> Iterator[Finding]:
     if spec.batch.attention == "documents":
         message = f"attention by document knows nothing of the virtual tokens of {kind}"
         yield _finding("batch.attention", message, "batch.attention=mask")
+        if spec.batch.layout == "padding_free":  # else told only once the attention is a mask
+            message = f"padding_free needs attention by document, which {kind} cannot have"
+            yield _finding("batch.layout", message, "batch.layout=rows")
     if spec.activations.checkpointing != "none":
         message = f"blocks are not computed again with {kind}: a prefix would be in the cache twice"
         yield _finding("activations.checkpointing", message, "activations=none, or method=lora")

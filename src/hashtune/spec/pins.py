@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hashtune.errors import Finding
+from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
-from hashtune.spec.methods import FULL
+from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.places import place
 from hashtune.spec.rows import REMOTE, address_fault, field_faults, policy_faults, remote_scheme
 from hashtune.spec.schema import HeldOut, Source, Spec
@@ -28,6 +29,7 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
     return [
         *_base_model(spec),
         *_init_adapter(spec, root),
+        *_branch(spec, root),
         *_data(spec),
         *_declarations(spec),
         *_plain_text(spec),
@@ -67,9 +69,12 @@ def _base_model(spec: Spec) -> Iterator[Finding]:
 
 def _init_adapter(spec: Spec, root: Path) -> list[Finding]:
     pin = spec.base_model.init_adapter
-    if pin is None or spec.method.type == FULL:  # methods.py refuses the latter
-        return []
-    return init_findings(pin, spec.method, spec.tokenizer.added_tokens, root)
+    return init_findings(pin, spec.method, spec.tokenizer.added_tokens, root) if pin else []
+
+
+def _branch(spec: Spec, root: Path) -> list[Finding]:
+    pin = spec.schedule.branch_from
+    return branch_findings(pin, root) if pin else []
 
 
 def _data(spec: Spec) -> Iterator[Finding]:
@@ -197,7 +202,10 @@ def _files(spec: Spec, root: Path) -> Iterator[Finding]:
 
 def _contradictions(spec: Spec) -> Iterator[Finding]:
     quantized = spec.quantization.type != "none"
-    if spec.method.type != FULL and (spec.method.type == "qlora") != quantized:
+    # a prompt or prefix is the same over either base: no matrix beside a quantised one; methods.py
+    # has a finding of its own for full
+    free = spec.method.type in {*SOFT, FULL}
+    if not free and (spec.method.type == "qlora") != quantized:
         yield _finding(
             "method.type",
             f"{spec.method.type} over quantization.type {spec.quantization.type}",

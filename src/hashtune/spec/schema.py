@@ -31,8 +31,10 @@ OptimizerName = Literal[
     "sgd",
 ]
 
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Variant = Literal["lora", "rslora", "dora"]
 Attention = Literal["mask", "documents"]
+Kernels = Literal["plain", "fused"]
 Layout = Literal["rows", "length_grouped", "padding_free"]
 
 
@@ -229,7 +231,8 @@ class Method(Section):
 
 class Optim(Section):
     """The optimizer. lr per optimizer step; weight_decay spares biases and norms. neftune_alpha
-    scales the noise on the embeddings while training; null is off."""
+    scales the noise on the embeddings while training; null is off. master_weights: the trainable
+    parameters are fp32; else bf16, without an fp32 copy."""
 
     name: OptimizerName
     lr: Positive
@@ -239,11 +242,21 @@ class Optim(Section):
     weight_decay: NonNegative
     grad_clip: Positive
     neftune_alpha: Positive | None
+    master_weights: bool
+
+
+class BranchFrom(Section):
+    """The state of another run's stable phase: its folder in the project, the sha256 of its
+    manifest.json."""
+
+    path: str
+    sha256: Sha256
 
 
 class Schedule(Section):
     """Learning rate over steps. Warm-up in steps or as a fraction of all; of wsd the shape of the
-    decay and its length as a fraction, or the number of updates before it."""
+    decay and its length as a fraction, or the number of updates before it. branch_from: the state
+    that the run begins with; the steps before it are not run."""
 
     name: Literal["cosine", "linear", "constant", "wsd"]
     warmup_fraction: Share | None
@@ -252,6 +265,7 @@ class Schedule(Section):
     decay: Literal["linear", "cosine", "1-sqrt"] | None
     decay_fraction: Share | None
     decay_start: Whole | None
+    branch_from: BranchFrom | None
 
 
 class Duration(Section):
@@ -291,7 +305,8 @@ class Determinism(Section):
 class Checkpoint(Section):
     """Resume state: how often, how many, and which one becomes the adapter. early_stop_patience:
     evaluations without a new best eval loss after which training ends; null is off. samples: eval
-    prompts that are answered at each evaluation; 0 is off."""
+    prompts that are answered at each evaluation; 0 is off. keep_stable: the step of a stable phase
+    whose state is kept for branches; null is off."""
 
     every_steps: Count
     keep_last: Count
@@ -300,6 +315,7 @@ class Checkpoint(Section):
     early_stop_patience: Count | None
     max_skipped_steps: Whole
     samples: Whole
+    keep_stable: Count | None
 
 
 class Evaluation(Section):
@@ -373,7 +389,8 @@ class Spec(Section):
     duration: Duration
     batch: Batch
     activations: Activations
-    precision: Literal["fp32", "bf16", "fp16"]
+    precision: Precision
+    kernels: Kernels
     seed: Whole
     data_seed: Whole
     determinism: Determinism

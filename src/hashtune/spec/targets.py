@@ -64,12 +64,25 @@ def entry_faults(targets: str | Sequence[str]) -> list[Finding]:
 
 def _entry_fault(targets: Sequence[str], index: int) -> str | None:
     entry = targets[index]
+    if fault := _blank_fault(entry):
+        return fault
     if entry in targets[:index]:
         return f"{_shown(entry)} is there twice"
     if entry == ALL_LINEAR:
         return f"{_shown(entry)} stands alone, not in a list"
-    if not entry.startswith(PATTERN):
-        return None
+    return _pattern_fault(entry) if entry.startswith(PATTERN) else None
+
+
+def _blank_fault(entry: str) -> str | None:
+    text = entry.removeprefix(PATTERN)
+    if not text.strip():
+        return f"{_shown(entry)} is empty"
+    if text != text.strip():
+        return f"{_shown(entry)} begins or ends with a blank, and no module does"
+    return None
+
+
+def _pattern_fault(entry: str) -> str | None:
     if len(entry) > LONGEST:
         return f"a pattern of {len(entry)} characters; {LONGEST} are allowed"
     try:

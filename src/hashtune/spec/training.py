@@ -1,50 +1,33 @@
-"""Rules that join fields of optim, schedule, activations and checkpoint, targets that cannot be
-right, and the choices that need CUDA."""
+"""Rules that join fields of optim, schedule and checkpoint, targets that cannot be right, and the
+choices that need CUDA."""
 
 from collections.abc import Iterator
 
 from hashtune.errors import Finding
-from hashtune.spec.methods import method_findings
-from hashtune.spec.schema import Activations, Optim, Schedule, Spec
+from hashtune.spec.activations import offload_findings
+from hashtune.spec.methods import SOFT, method_findings
+from hashtune.spec.precision import precision_findings
+from hashtune.spec.schema import Optim, Schedule, Spec
 from hashtune.spec.targets import entry_faults
 
 FILE = "params.yaml"
 # bitsandbytes 0.50 has no pages on a CPU: it warns and keeps the state where it is
 CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
-# activations.checkpointing: every n-th block is computed again, the first one included
-EVERY_NTH_BLOCK = {"selective": 2, "full": 1}
 
 
 def training_findings(spec: Spec) -> list[Finding]:
     """All findings about how training is set, before anything is computed."""
-    found = [*_warmup(spec.schedule), *_decay(spec.schedule), *method_findings(spec)]
+    found = [*_warmup(spec.schedule), *_decay(spec.schedule), *_stable(spec)]
+    found += method_findings(spec)
     found += [
         *dora_over_int8(spec),
         *padding_free_mask(spec),
-        *offload_of_nothing(spec.activations),
+        *offload_findings(spec.activations, device=spec.hardware.device),
     ]
-    found += entry_faults(spec.method.targets or [])
+    found += entry_faults(spec.method.targets or []) + precision_findings(spec)
     if spec.hardware.device == "cpu":
-        found += cuda_only(spec.optim) + offload_on_cpu(spec.activations)
+        found += cuda_only(spec.optim)
     return found
-
-
-def offload_of_nothing(activations: Activations) -> list[Finding]:
-    """The finding for offloading where no block is checkpointed."""
-    if not activations.offload or activations.checkpointing != "none":
-        return []
-    message = "offloads the inputs of checkpointed blocks, and no block is checkpointed"
-    fix = "activations=full, or activations.offload=false"
-    return [Finding("contradiction", message, file=FILE, field="activations.offload", fix=fix)]
-
-
-def offload_on_cpu(activations: Activations) -> list[Finding]:
-    """The finding for offloading where activations are in host memory anyway."""
-    if not activations.offload:
-        return []
-    message = "moves activations from a GPU to its host, and this is a CPU"
-    fix = "activations.offload=false"
-    return [Finding("cuda-only", message, file=FILE, field="activations.offload", fix=fix)]
 
 
 def dora_over_int8(spec: Spec) -> list[Finding]:
@@ -62,7 +45,8 @@ def padding_free_mask(spec: Spec) -> list[Finding]:
         return []
     message = "padding_free puts all rows of a micro-batch into one sequence, and a mask pays for "
     message += "every pair of its tokens"
-    fix = "batch.attention=documents, or batch.layout=rows"
+    alone = spec.method.type in SOFT  # which attention by document does not know
+    fix = "batch.layout=rows" if alone else "batch.attention=documents, or batch.layout=rows"
     return [Finding("contradiction", message, file=FILE, field="batch.layout", fix=fix)]
 
 
@@ -106,3 +90,18 @@ def _decay(schedule: Schedule) -> Iterator[Finding]:
             "one of decay_fraction and decay_start says where the decay of wsd begins",
             "set the other one to null",
         )
+
+
+def _stable(spec: Spec) -> Iterator[Finding]:
+    """Only wsd and constant have a phase at one rate, whose state fits runs of any length."""
+    if spec.schedule.name in ("wsd", "constant"):
+        return
+    fields = {
+        "schedule.branch_from": spec.schedule.branch_from,
+        "checkpoint.keep_stable": spec.checkpoint.keep_stable,
+    }
+    for field, value in fields.items():
+        if value is not None:
+            message = f"schedule {spec.schedule.name} has no stable phase"
+            fix = "schedule=wsd or schedule=constant, or null"
+            yield Finding("contradiction", message, file=FILE, field=field, fix=fix)

@@ -15,7 +15,9 @@ from hashtune.memory.decisions import GB, decide, duration
 from hashtune.memory.report import describe, lines, refuse
 from hashtune.memory.shapes import read_shape
 from hashtune.packing.stats import step_shape
+from hashtune.spec.branch import branch_step
 from hashtune.spec.methods import FULL, SOFT
+from hashtune.spec.precision import stored_type
 from hashtune.spec.schema import Method
 from hashtune.store.manifest import read_manifest
 
@@ -32,18 +34,21 @@ def run() -> None:
     """
     spec = frame.read_spec(
         *("method", "quantization", "optim", "batch", "activations", "precision", "hardware"),
-        "tokenizer",
+        *("tokenizer", "kernels", "schedule"),
     )
     rows = writers.read_parquet(PACK / "train.parquet")
-    steps = writers.read_parquet(PACK / "steps.parquet")
+    first = branch_step(spec.schedule.branch_from, Path.cwd())
+    steps = writers.read_parquet(PACK / "steps.parquet")[first:]
     worst = step_shape(rows)
     added = len(spec.tokenizer.added_tokens)
+    fused = spec.kernels == "fused"
     shape = read_shape(read_manifest(MANIFEST).config)
     work = Workload(
         shape=replace(shape, vocab=shape.vocab + added),  # as if none had a row yet
         quantization=spec.quantization.type,
         double_quant=spec.quantization.double_quant,
-        precision=spec.precision,
+        precision=stored_type(spec.precision),
+        master_weights=spec.optim.master_weights,
         optimizer=spec.optim.name,
         **_method(spec.method),
         micro=spec.batch.micro,
@@ -52,13 +57,14 @@ def run() -> None:
         # a prefix makes attention take a mask: there are more keys than queries
         masked=(worst.masked and spec.batch.attention == "mask") or spec.method.type == "prefix",
         by_document=spec.batch.attention == "documents"
-        and (worst.masked or spec.batch.layout == "padding_free"),
+        and (fused or worst.masked or spec.batch.layout == "padding_free"),
         loss_chunk=LOSS_CHUNK,
         device=spec.hardware.device,
         overhead_bytes=round(spec.hardware.overhead_gb * GB),
         added_tokens=0 if spec.method.type == FULL else added,  # full trains all rows
         checkpointing=spec.activations.checkpointing,
         offload=spec.activations.offload,
+        fused=fused,
     )
     decision = decide(work, available=round(spec.hardware.memory_gb * GB))
     refuse(decision, hardware=spec.hardware.name)
@@ -72,7 +78,8 @@ def run() -> None:
         price_per_hour=spec.hardware.price_per_hour,
     )
     report: dict[str, Any] = describe(work, decision, time, currency=spec.hardware.currency)
-    frame.write_report("plan", report | {"hardware": spec.hardware.name, "row": worst.row})
+    facts = {"hardware": spec.hardware.name, "row": worst.row, "first_step": first + 1}
+    frame.write_report("plan", report | facts)
     writers.write_text(FITS, "fits\n")
     frame.closing_table(f"fits on {spec.hardware.name}", lines(report))
 

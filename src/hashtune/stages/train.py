@@ -1,12 +1,13 @@
 """train: the adapter, or with method.type full a whole set of weights in its place.
 
-Reads the packing plan and the base, and the adapter to continue from where one is pinned
-(base_model.init_adapter); trains with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes
-build/train/adapter/, build/train/curves/ and build/train/samples.jsonl (answers to a few eval
-prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer improves
-(checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step, checkpoint
-and exit 75; `dvc repro` continues to the same bits. HASHTUNE_TRACKERS names trackers that get the
-curves too; they change no output.
+Reads the packing plan and the base, and where they are pinned the adapter to continue from
+(base_model.init_adapter) and the state of another run's stable phase (schedule.branch_from); trains
+with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes build/train/adapter/, curves/, stable/
+(the state that checkpoint.keep_stable asks for, for branches) and samples.jsonl (answers to a few
+eval prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer
+improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step,
+checkpoint and exit 75; `dvc repro` continues to the same bits. HASHTUNE_TRACKERS names trackers
+that get the curves too; they change no output.
 """
 
 import os
@@ -15,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from hashtune import frame, writers
+from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.schema import Layout, Spec
 from hashtune.store.loader import home
-from hashtune.store.manifest import Manifest, read_manifest
+from hashtune.store.manifest import read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import weights_file, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
+from hashtune.training.backends import VARIABLE
+from hashtune.training.fused.check import check_fused, compare_fused, fused_counts
 from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
@@ -29,9 +33,10 @@ from hashtune.training.origins import source_lines
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
+from hashtune.training.stable import hand_out
 from hashtune.training.start import Start, begin, read_plan, sampler_of
 from hashtune.training.summary import measure, summarise
-from hashtune.training.trackers import VARIABLE, Trackers, chosen
+from hashtune.training.trackers import Trackers, chosen
 
 MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
@@ -43,6 +48,7 @@ OUTPUTS = {
     "adapter": OUT / "adapter",
     "curves": OUT / "curves",
     "samples.jsonl": OUT / "samples.jsonl",
+    "stable": OUT / "stable",
     "report.json": Path("reports/train.json"),
 }
 
@@ -52,7 +58,7 @@ def run() -> None:
     stop = StopRequest()
     stop.install()
     spec = frame.read_spec(
-        *("method", "quantization", "optim", "schedule", "batch", "precision", "seed"),
+        *("method", "quantization", "optim", "schedule", "batch", "precision", "seed", "kernels"),
         *("determinism", "checkpoint", "tokenizer", "base_model", "activations", "hardware"),
     )
     folder = run_folder(spec)
@@ -85,7 +91,12 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
 
 def ready(spec: Spec) -> Start:
     """What training starts from; `hashtune step N --run` starts from the same."""
-    return begin(spec, read_plan(PACK), read_manifest(MANIFEST), root=Path.cwd())
+    return begin(
+        *(spec, read_plan(PACK), read_manifest(MANIFEST)),
+        root=Path.cwd(),
+        parts=_identity_parts(spec),
+        code=writers.read_json(CODE),
+    )
 
 
 def settings_of(spec: Spec, folder: Path) -> Settings:
@@ -99,28 +110,37 @@ def settings_of(spec: Spec, folder: Path) -> Settings:
         run=folder,
         identity=folder.name,
         spec=_identity_parts(spec),
+        code=writers.read_json(CODE),
     )
 
 
 def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> None:
     begun = ready(spec)
+    for warning in rounding_warnings(spec.optim):
+        frame.say(f"  warning: {warning}")
     trainee, plan, manifest = begun.trainee, begun.plan, begun.manifest
     facts: dict[str, object] = {"init_adapter": init_sha256(spec)}
+    facts["branch"] = begun.branch.facts() if begun.branch else None
     facts |= {"recomputed_blocks": begun.recomputed, "route": trainee.route}
-    facts |= _probe(trainee, plan, spec.batch.layout)
+    facts |= _probe(trainee, plan, spec.batch.layout) | _fused(trainee, plan)
     loop = Loop(
         *(trainee, plan, settings_of(spec, folder), OUTPUTS["curves"], stop, frame.say),
         aside=_aside(spec, trainee),
         sampler=sampler_of(spec, manifest, plan),
         trackers=trackers,
+        branch=begun.branch,
     )
     loop.run()
+    kept = facts["kept_stable"] = hand_out(folder, OUTPUTS["stable"])
+    if (step := spec.checkpoint.keep_stable) is not None and kept is None:
+        frame.say(f"  training ended before step {step}: no state is kept")
     writers.write_jsonl(OUTPUTS["samples.jsonl"], loop.progress.samples)
     write_adapter(
         trainee.peft,
         OUTPUTS["adapter"],
         base_name=manifest.name,
         revision=str(manifest.source["revision"]),
+        tokens=begun.tokens,
         prove=partial(
             prove_adapter,
             trainee,
@@ -129,7 +149,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
             start=begun.adapter,
         ),
     )
-    _report(loop, manifest, facts)
+    _report(loop, begun, facts)
 
 
 def _aside(spec: Spec, trainee: Trainee) -> Aside:
@@ -152,14 +172,27 @@ def _probe(trainee: Trainee, plan: Plan, layout: Layout) -> dict[str, object]:
     return {"documents_apart": "proven before training"}
 
 
-def _report(loop: Loop, manifest: Manifest, facts: dict[str, object]) -> None:
+def _fused(trainee: Trainee, plan: Plan) -> dict[str, object]:
+    counts = fused_counts(trainee)
+    if not any(counts.values()):
+        return {"fused": "nothing"}
+    difference = compare_fused(trainee, plan.rows[0])
+    check_fused(difference, trainee.precision)
+    frame.say(
+        f"  fused parts give the plain model's values: loss off by {difference.loss:.1e}, "
+        f"gradients by at most {difference.gradient:.1e}"
+    )
+    return {"fused": counts}
+
+
+def _report(loop: Loop, begun: Start, facts: dict[str, object]) -> None:
     report = {**summarise(loop, OUTPUTS["adapter"]), **facts}
     measured = measure(loop)
     signals = [signal.name for signal in loop.journal.watcher.fired]
     frame.write_report("train", report)
     frame.write_machine("train", measured, belongs_to=weights_file(OUTPUTS["adapter"]))
     frame.closing_table(
-        f"train: {'all weights of' if loop.trainee.full else 'adapter over'} {manifest.name}",
+        f"train: {'all weights of' if loop.trainee.full else 'adapter over'} {begun.manifest.name}",
         report | {"signals": ", ".join(signals) or "none", "speed": speed_line(measured)},
     )
 

@@ -6,8 +6,8 @@ price is the forward of these blocks once more: of a LoRA step's 4N FLOPs per to
 """
 
 from hashtune.errors import Finding, InputError
+from hashtune.spec.activations import EVERY_NTH_BLOCK, offload_on_cpu
 from hashtune.spec.schema import Activations
-from hashtune.spec.training import EVERY_NTH_BLOCK, offload_on_cpu
 from hashtune.training.model import Trainee
 
 

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hashtune import writers
+from hashtune.spec.init_tokens import TOKENS
 from hashtune.spec.methods import FULL_FILES, PEFT_FILES
 from hashtune.store.full_weights import FullModel, has_full_weights
 
@@ -21,13 +22,16 @@ def write_adapter(
     *,
     base_name: str,
     revision: str,
+    tokens: Mapping[str, int] | None = None,
     prove: Callable[[Path], None] | None = None,
 ) -> None:
     """Write adapter_model.safetensors and adapter_config.json as PEFT reads them, or of a FullModel
     its model.safetensors and full.json.
 
-    PEFT's own config would name this machine's store path and print a set in hash order. `prove`
-    gets the folder before it has its real name: what fails never has it.
+    PEFT's own config would name this machine's store path and print a set in hash order. `tokens`
+    are the added ones, text -> id: the config has the ids of their rows only, and whoever continues
+    from the adapter needs the texts (spec/init_tokens.py). `prove` gets the folder before it has
+    its real name: what fails never has it.
     """
     full = isinstance(peft, FullModel)
     state, config = _full_parts(peft) if full else _peft_parts(peft)
@@ -37,6 +41,9 @@ def write_adapter(
     with writers.staged_directory(folder) as staged:
         save_file(tensors, staged / weights, metadata={"format": "pt"})
         writers.write_json(staged / settings, {k: _plain(v) for k, v in config.items()})
+        if tokens and not full:  # nobody continues from full weights
+            rows = [{"id": number, "text": text} for text, number in tokens.items()]
+            writers.write_json(staged / TOKENS, rows)
         check_adapter(staged, tensors, weights)
         if prove is not None:
             prove(staged)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from hashtune.errors import Finding, nearest
+
+VARIABLE = "HASHTUNE_TRACKERS"
 PROJECT = "hashtune"
 WANDB_OFF = (
     "disable_git",
@@ -18,6 +21,8 @@ WANDB_OFF = (
     "x_disable_meta",
     "x_disable_machine_info",
 )
+# Seconds between writes of W&B's file: a kill loses what was given since. Its own default is 15.
+WANDB_FLUSH = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,8 @@ class Session:
 class Tracker(Protocol):
     """An open run of a tracker."""
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Log the values of a step."""
+    def log(self, values: Mapping[str, float], step: int, number: int) -> None:
+        """Log the values of a step, which are point `number` (from 1) of the run."""
 
     def end(self) -> None:
         """Close the run."""
@@ -48,7 +53,7 @@ class TensorBoard:
             log_dir=str(session.folder / "tensorboard" / session.name)
         )
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
+    def log(self, values: Mapping[str, float], step: int, number: int) -> None:
         """Log the values of a step."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
@@ -62,12 +67,20 @@ class TensorBoard:
 class Wandb:
     """Offline unless WANDB_MODE says otherwise; without Git, code, console and machine facts.
 
-    The step is a value of its own: W&B drops values whose own step is not above the last one, and
-    train and eval have points of one step.
+    The step is a value of its own, W&B's is the point's number: W&B drops values whose own step is
+    not above the last one, train and eval have points of one step, and offline a resumed run would
+    count from 0 again.
     """
 
     def __init__(self, module: Any, session: Session) -> None:
-        settings = module.Settings(console="off", silent=True, **dict.fromkeys(WANDB_OFF, True))
+        settings = module.Settings(
+            console="off",
+            silent=True,
+            host="",
+            x_save_requirements=False,
+            x_transaction_log_flush_interval=WANDB_FLUSH,
+            **dict.fromkeys(WANDB_OFF, True),
+        )
         session.folder.mkdir(parents=True, exist_ok=True)
         self._run = module.init(
             project=PROJECT,
@@ -80,9 +93,9 @@ class Wandb:
         )
         self._run.define_metric("*", step_metric="step")
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
+    def log(self, values: Mapping[str, float], step: int, number: int) -> None:
         """Log the values of a step."""
-        self._run.log({**values, "step": step})
+        self._run.log({**values, "step": step}, step=number, commit=True)
 
     def end(self) -> None:
         """Close the run."""
@@ -119,7 +132,7 @@ class Mlflow:
         )
         self._run = run.info.run_id
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
+    def log(self, values: Mapping[str, float], step: int, number: int) -> None:
         """Log the values of a step."""
         for name, value in values.items():
             self._client.log_metric(self._run, name, value, step=step)
@@ -143,7 +156,7 @@ class Trackio:
             auto_log_cpu=False,
         )
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
+    def log(self, values: Mapping[str, float], step: int, number: int) -> None:
         """Log the values of a step."""
         self._run.log(dict(values), step=step)
 
@@ -171,3 +184,17 @@ KINDS: Mapping[str, Kind] = {
     "mlflow": Kind("mlflow", Mlflow, lambda folder: {"MLFLOW_DISABLE_TELEMETRY": "true"}),
     "trackio": Kind("trackio", Trackio, lambda folder: {"TRACKIO_DIR": str(folder / "trackio")}),
 }
+
+
+def named(value: str) -> list[str]:
+    """The trackers that the variable names, with commas between them."""
+    return [name for name in map(str.strip, value.split(",")) if name]
+
+
+def unknown_trackers(value: str) -> list[Finding]:
+    """A finding for each name that is no tracker's; nothing is imported."""
+    return [
+        Finding("tracker", f"{VARIABLE} names {name!r}", fix=nearest(name, KINDS))
+        for name in named(value)
+        if name not in KINDS
+    ]

@@ -69,7 +69,7 @@ def save(
         "spec": spec,
     }
     everything = {name: tensor.contiguous() for name, tensor in tensors.items()} | torch_states()
-    _check_space(run, everything)
+    check_space(run, everything)
     with writers.staged_directory(target) as folder:
         writers.write_json(folder / "state.json", state)
         save_file(everything, folder / "tensors.safetensors")
@@ -84,7 +84,8 @@ def save(
     return target
 
 
-def _check_space(run: Path, tensors: Mapping[str, Tensor]) -> None:
+def check_space(run: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise InputError unless the disk of `run` has room for twice these tensors."""
     need = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     run.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(run).free

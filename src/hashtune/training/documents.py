@@ -1,10 +1,9 @@
 """Attention inside documents only, by one causal call for each document instead of a mask.
 
 The mask of a row of T tokens makes attention compute T x T products and throw most of them away;
-calls for each document compute what is needed, and nothing of size T x T is built. 9 query and 3
-key heads of 64, documents of 193 to 300 in a row of 1,001 tokens, one thread of a CPU, forward and
-backward: 164 ms with the mask, 40 ms with calls, 60 ms with one call over documents padded to the
-longest (docs/log.md).
+calls for each document compute what is needed, and nothing of size T x T is built. What that saves
+beside the mask, and beside one call over documents padded to the longest, bench/attention.py
+measures (docs/log.md).
 
     two rows, B x T:      a0 a1 a2 b0 b1 _ | c0 c1 c2 c3 c4 c5
     flattened and split:  [a0 a1 a2] [b0 b1] [_] [c0 c1 c2 c3 c4 c5]
@@ -20,16 +19,23 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from hashtune.errors import Finding, InputError
 from hashtune.records import Row
-from hashtune.spec.schema import Attention
+from hashtune.spec.schema import Attention, Kernels
 from hashtune.training.batches import Batch, Lengths
+from hashtune.training.fused.attach import plain_products
+from hashtune.training.fused.attention import CausalAttention
 
-DOCUMENTS = "hashtune_documents"  # its name among the attention functions of transformers
+# names among the attention functions of transformers
+DOCUMENTS = "hashtune_documents"
+FUSED = "hashtune_documents_fused"
 OTHER_FORMULAS = ("softcap", "s_aux", "position_bias")  # of logits; SDPA has none of them
 
 
-def attend_as(base: Any, attention: Attention, rows: Sequence[Row]) -> None:
+def attend_as(
+    base: Any, attention: Attention, rows: Sequence[Row], kernels: Kernels = "plain"
+) -> None:
     """Set how the base attends, before the adapter is put on it.
 
+    On a CPU `fused` kernels attend to a document in our own products (fused/attention.py).
     Without `documents`, as in generation, document attention is SDPA. Raises InputError where a
     mask would hide the base's sliding window.
     """
@@ -39,14 +45,17 @@ def attend_as(base: Any, attention: Attention, rows: Sequence[Row]) -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
+    fused = kernels == "fused" and base.device.type == "cpu"
     AttentionInterface.register(DOCUMENTS, attend)
-    AttentionMaskInterface.register(DOCUMENTS, sdpa_mask)
-    base.set_attn_implementation(DOCUMENTS)
+    AttentionInterface.register(FUSED, partial(attend, fused=True))
+    for name in (DOCUMENTS, FUSED):
+        AttentionMaskInterface.register(name, sdpa_mask)
+    base.set_attn_implementation(FUSED if fused else DOCUMENTS)
 
 
 def attention_inputs(config: Any, batch: Batch, device: torch.device) -> dict[str, Any]:
     """What a backbone of this configuration is called with, so that documents stay apart."""
-    if config._attn_implementation != DOCUMENTS:
+    if config._attn_implementation not in {DOCUMENTS, FUSED}:
         mask = batch.mask
         return {"attention_mask": None if mask is None else mask.to(device)}
     # transformers builds no mask where it is given one of four dimensions; `attend` ignores it
@@ -67,6 +76,7 @@ def attend(
     scaling: float | None = None,
     documents: Lengths | None = None,
     sliding_window: int | None = None,
+    fused: bool = False,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """The attention function, called by the model's layers.
@@ -79,6 +89,7 @@ def attend(
         scaling: factor of the scores; None is 1 / sqrt(d).
         documents: lengths of each sequence's documents; tokens behind them are padding.
         sliding_window: a token sees itself and so many less one before it.
+        fused: a document that needs neither dropout nor a window goes through CausalAttention.
 
     Returns:
         The result (B, T, heads, d), zero at padding of packed sequences, and no weights.
@@ -104,18 +115,18 @@ def attend(
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    batch, heads, length, _ = query.shape
-    if all(len(lengths) == 1 for lengths in documents):
+    batch, heads, length, width = query.shape
+    fused = fused and not dropout
+    one = partial(_fused, call, scaling or width**-0.5) if fused else partial(_causal, call)
+    if all(len(lengths) == 1 for lengths in documents) and not (fused and batch > 1):
         documents = ((length,),) * batch  # padding at the right end sees; nothing sees it
         if batch == 1 or sliding_window is None or length <= sliding_window:
-            return _causal(call, query, key, value, sliding_window).contiguous(), None
+            return one(query, key, value, sliding_window).contiguous(), None
     sizes = [size for lengths in documents for size in (*lengths, length - sum(lengths))]
     padding = [end for lengths in documents for end in (*(False for _ in lengths), True)]
     parts = zip(*(_flat(tensor).split(sizes, dim=2) for tensor in (query, key, value)), strict=True)
     results = [
-        v.new_zeros(1, q.shape[2], heads, v.shape[-1])
-        if end
-        else _causal(call, q, k, v, sliding_window)
+        v.new_zeros(1, q.shape[2], heads, v.shape[-1]) if end else one(q, k, v, sliding_window)
         for (q, k, v), end in zip(parts, padding, strict=True)
     ]
     return torch.cat(results, dim=1).view(batch, length, heads, -1), None
@@ -124,6 +135,19 @@ def attend(
 def _flat(tensor: Tensor) -> Tensor:
     """(B, heads, T, d) to (1, heads, B * T, d)."""
     return tensor.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)
+
+
+def _fused(  # noqa: PLR0917
+    call: Any, scale: float, query: Tensor, key: Tensor, value: Tensor, window: int | None
+) -> Tensor:
+    if window is not None and query.shape[2] > window:
+        return _causal(call, query, key, value, window)
+    if torch.is_autocast_enabled(query.device.type):  # as it does to SDPA's arguments
+        lower = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(lower), key.to(lower), value.to(lower)
+    with plain_products(query.device):
+        result: Tensor = CausalAttention.apply(query, key, value, scale)
+    return result
 
 
 def _causal(call: Any, query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:

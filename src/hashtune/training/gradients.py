@@ -1,13 +1,30 @@
-"""After the first backward every trainable tensor has a gradient: a cut graph trains nothing."""
+"""The gradients of a step: clipped by their norm, and after the first backward every trainable
+tensor has one, since a cut graph trains nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import torch
 from torch import nn
 
 from hashtune.errors import Finding, InputError
 from hashtune.records import IGNORE_INDEX, Row
 
 SAMPLES = 3
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
+    """Scale the gradients to a common norm of at most max_norm; the norm before, in fp32.
+
+    As torch.nn.utils.clip_grad_norm_, which gives the norm of bf16 gradients in bf16.
+    """
+    trained = [parameter for parameter in parameters if parameter.grad is not None]
+    fp32 = torch.float32
+    exact = [
+        p.grad if p.dtype == fp32 else torch.linalg.vector_norm(p.grad, dtype=fp32) for p in trained
+    ]
+    norm = torch.nn.utils.get_total_norm(exact)
+    torch.nn.utils.clip_grads_with_norm_(trained, max_norm, norm)
+    return float(norm)
 
 
 def check_gradients(

@@ -21,12 +21,14 @@ def identity_parts(spec: Spec, inputs: Sequence[Path]) -> dict[str, Any]:
         "method": spec.method.model_dump(),
         "quantization": spec.quantization.model_dump(),
         "optim": spec.optim.model_dump(),
-        "schedule": spec.schedule.model_dump(),
+        "schedule": spec.schedule.model_dump(exclude={"branch_from"}),
+        "branch": branch_sha256(spec),
         "micro": spec.batch.micro,
         "attention": spec.batch.attention,
         "layout": spec.batch.layout,
         "activations": spec.activations.model_dump(),
         "precision": spec.precision,
+        "kernels": spec.kernels,
         "added_tokens": spec.tokenizer.added_tokens,
         "seed": spec.seed,
         "determinism": spec.determinism.model_dump(),
@@ -35,10 +37,17 @@ def identity_parts(spec: Spec, inputs: Sequence[Path]) -> dict[str, Any]:
         "early_stop_patience": spec.checkpoint.early_stop_patience,
         "max_skipped_steps": spec.checkpoint.max_skipped_steps,
         "samples": spec.checkpoint.samples,
+        "keep_stable": spec.checkpoint.keep_stable,
     }
 
 
 def init_sha256(spec: Spec) -> str | None:
     """Of the adapter to continue from, if there is one."""
     pin = spec.base_model.init_adapter
+    return pin.sha256 if pin else None
+
+
+def branch_sha256(spec: Spec) -> str | None:
+    """Of the kept state to begin with, if there is one."""
+    pin = spec.schedule.branch_from
     return pin.sha256 if pin else None

@@ -4,7 +4,7 @@ Read before the base is loaded, put in after; every difference is a finding, and
 up or left out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +14,30 @@ from safetensors.torch import load
 from torch import Tensor
 
 from hashtune.errors import Finding, InputError
-from hashtune.spec.init_adapter import FIELD, RULE, WEIGHTS, init_findings
+from hashtune.spec.init_adapter import FIELD, WEIGHTS, init_findings
+from hashtune.spec.init_tokens import RULE, TOKENS, read_rows
 from hashtune.spec.schema import InitAdapter, Method
 from hashtune.training.adapter import compare
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # each value is one of fp32's
 SAMPLES = 3
+ROWS = "trainable_tokens_delta"  # in the names of PEFT's tensors for rows of added tokens
 
 
 def read_adapter(
-    pin: InitAdapter | None, method: Method, added_tokens: Sequence[str], root: Path
+    pin: InitAdapter | None, method: Method, tokens: Mapping[str, int], root: Path
 ) -> dict[str, Tensor]:
-    """The tensors of the pinned file in fp32, none without a pin.
+    """The tensors of the pinned file in fp32, none without a pin. `tokens`: text -> id of the added
+    ones, in the spec's order.
 
     Raises:
-        InputError: as spec/init_adapter.py, and for a file that is no safetensors.
+        InputError: as spec/init_adapter.py, for rows of tokens that have other ids in this base's
+            tokenizer, and for a file that is no safetensors.
     """
     if pin is None:
         return {}
-    if findings := init_findings(pin, method, added_tokens, root):
+    findings = init_findings(pin, method, list(tokens), root)
+    if findings or (findings := list(_ids(pin, tokens, root))):
         raise InputError(findings)
     try:
         tensors = load((root / pin.path / WEIGHTS).read_bytes())
@@ -50,8 +55,19 @@ def read_adapter(
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
-def continue_from(peft: Any, start: Mapping[str, Tensor]) -> None:
+def _ids(pin: InitAdapter, tokens: Mapping[str, int], root: Path) -> Iterator[Finding]:
+    for text, was in (read_rows(root, pin.path) if tokens else {}).items():
+        if was != tokens[text]:
+            message = f"row {was} of the adapter to continue from is {text!r}, which has the id "
+            message += f"{tokens[text]} in this base's tokenizer"
+            fix = "continue over the base that the adapter was trained on"
+            yield Finding(RULE, message, file=f"{pin.path}/{TOKENS}", field=FIELD, fix=fix)
+
+
+def continue_from(peft: Any, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Give the fresh adapter of the model the values of `start`; without any it stays fresh.
+
+    Returns them in the adapter's type: as they are, or rounded to bf16 without master weights.
 
     Raises:
         InputError: `start` has other names or shapes than the adapter, or holds NaN or infinity.
@@ -59,12 +75,14 @@ def continue_from(peft: Any, start: Mapping[str, Tensor]) -> None:
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
     if not start:
-        return
+        return {}
     fresh = get_peft_model_state_dict(peft, save_embedding_layers=False)
     if findings := [*_names(start, fresh), *_values(start, fresh)]:
         raise InputError(findings)
-    set_peft_model_state_dict(peft, dict(start))
-    compare(get_peft_model_state_dict(peft, save_embedding_layers=False), start)
+    values = {name: tensor.to(fresh[name].dtype) for name, tensor in start.items()}
+    set_peft_model_state_dict(peft, dict(values))
+    compare(get_peft_model_state_dict(peft, save_embedding_layers=False), values)
+    return values
 
 
 def _names(start: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> Iterator[Finding]:
@@ -73,11 +91,17 @@ def _names(start: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> Iterator
         ("holds", start.keys() - fresh.keys(), f"{len(start)} tensors that it has no place for"),
     )
     for what, names, rest in faults:
-        if names:
+        rows = {name for name in names if ROWS in name}
+        if names := names - rows:
             samples = ", ".join(sorted(names)[:SAMPLES])
             message = f"the adapter to continue from {what} {len(names)} of {rest}: {samples}"
             fix = "set method.targets to what that adapter was trained with"
             yield Finding(RULE, message, file="params.yaml", field="method.targets", fix=fix)
+        if rows:
+            message = f"the adapter to continue from {what} rows of added tokens: "
+            message += ", ".join(sorted(rows))
+            fix = "continue over a base whose head is tied, or not, as that adapter's was"
+            yield Finding(RULE, message, file="params.yaml", field=FIELD, fix=fix)
 
 
 def _values(start: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> Iterator[Finding]:

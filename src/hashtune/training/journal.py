@@ -10,13 +10,13 @@ the full line before. They are kept as JSON lines in a log that no stage owns, s
 this machine measured. The curves are an output and get deterministic values only.
 """
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hashtune.inspection.visible import in_a_line
 from hashtune.records import Row
 from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
@@ -27,7 +27,7 @@ from hashtune.training.watch import Watcher
 from hashtune.writers import canonical_json
 
 LOG_EVERY = 10  # steps
-SHOWN = 100  # characters of an answer
+SHOWN = 80  # characters of an answer
 GRADIENT = {"loss": ".4f", "lr": ".2e", "grad norm": ".2f", "accuracy": ".3f", "entropy": ".2f"}
 
 
@@ -54,6 +54,7 @@ class Journal:
         total: steps of the plan.
         watcher: sees every point, those of a resumed checkpoint too.
         told: the meter as it was at the last full line.
+        begins_after: the step of the state that the run branched from, 0 for none.
     """
 
     progress: Progress
@@ -65,11 +66,12 @@ class Journal:
     aside: Aside
     watcher: Watcher
     told: Meter = field(default_factory=Meter)
+    begins_after: int = 0
 
     def start(self) -> None:
-        """Catch up with the progress and say how utilisation is counted; a run that starts at
-        step 1 starts its log anew."""
-        if self.aside.log is not None and self.progress.step == 0:
+        """Catch up with the progress and say how utilisation is counted; a run at its first
+        step starts its log anew."""
+        if self.aside.log is not None and self.progress.step == self.begins_after:
             self.aside.log.unlink(missing_ok=True)
         for point in self.progress.points:
             self.watcher.see(point)
@@ -90,7 +92,7 @@ class Journal:
                     "train/lr": lr,
                 }
             )
-        if step in (1, self.total) or step % LOG_EVERY == 0:
+        if step in (self.begins_after + 1, self.total) or step % LOG_EVERY == 0:
             self._full(result, lr)
         else:
             self.say(f"  step {step}/{self.total}  loss {result.loss:.4f}")
@@ -115,8 +117,9 @@ class Journal:
         self.progress.samples += samples
         self.say(f"  step {step}  eval loss {result.loss:.4f}  accuracy {result.accuracy:.3f}")
         for sample in samples:
-            answer, reference = (_shown(sample[name]) for name in ("answer", "reference"))
-            self.say(f"    {sample['example']}: {answer} (data: {reference})")
+            self.say(f"    {sample['example']}")
+            self.say(f"      answer  {in_a_line(sample['answer'], most=SHOWN)}")
+            self.say(f"      data    {in_a_line(sample['reference'], most=SHOWN)}")
 
     def _add(self, point: dict[str, Any]) -> None:
         self.progress.points.append(point)
@@ -160,12 +163,6 @@ def speed_line(rates: dict[str, Any]) -> str:
         if rates[name] is not None:
             parts.append(f"{name.upper()} {100 * rates[name]:.1f} %")
     return "  ".join(parts)
-
-
-def _shown(text: str) -> str:
-    """One line, quoted, without what a terminal would obey."""
-    cut = text if len(text) <= SHOWN else text[:SHOWN] + "..."
-    return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
 def _finite(value: float) -> float | None:

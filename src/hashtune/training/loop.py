@@ -5,7 +5,8 @@ trainee, the plan and plain settings, and calls back for everything that leaves 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from torch.amp import GradScaler
 from hashtune.errors import Stopped
 from hashtune.records import Row
 from hashtune.training import checkpoint as checkpoints
+from hashtune.training.branch import Branch
 from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
 from hashtune.training.guard import check_eval_loss, check_skips, evaluations_since_best
@@ -30,6 +32,7 @@ from hashtune.training.samples import Sampler
 from hashtune.training.scaling import build_scaler, scaler_state
 from hashtune.training.schedules import lr_at
 from hashtune.training.signals import StopRequest
+from hashtune.training.stable import keep
 from hashtune.training.step import StepResult, evaluate_loss, train_step
 from hashtune.training.trackers import Trackers
 from hashtune.training.watch import Watcher
@@ -48,6 +51,7 @@ class Loop:
     aside: Aside = field(default_factory=Aside)
     sampler: Sampler = field(default_factory=Sampler)
     trackers: Trackers | None = None
+    branch: Branch | None = None
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
     journal: Journal = field(init=False)
@@ -64,7 +68,12 @@ class Loop:
         while not self._over():
             self.journal.step(*self._step(optimizer))
             step = self.progress.step
-            if step % self.settings.checkpoint.eval_every_steps == 0 or step == total:
+            due = step % self.settings.checkpoint.eval_every_steps == 0
+            if due:
+                self._evaluate()
+            if step == self.settings.checkpoint.keep_stable:  # before a checkpoint that is past it
+                keep(self.settings, self.plan, self.progress, self._tensors(optimizer, best=True))
+            if step == total and not due:  # a longer run does not evaluate here: no part of a state
                 self._evaluate()
             at_end = self._over()
             if self.stop or at_end or step % self.settings.checkpoint.every_steps == 0:
@@ -84,7 +93,8 @@ class Loop:
         vocab = self.trainee.peft.get_base_model().config.get_text_config().vocab_size
         watcher = Watcher(vocab, self.settings.optim.grad_clip)
         journal = Journal(
-            self.progress, self.meter, curves, gauge, total, self.say, self.aside, watcher
+            *(self.progress, self.meter, curves, gauge, total, self.say, self.aside, watcher),
+            begins_after=self.branch.step if self.branch else 0,
         )
         journal.start()
         return journal
@@ -155,10 +165,17 @@ class Loop:
         if self.stopped_early:
             self.say(f"  no better eval loss than at step {self.progress.best_step}: training ends")
 
-    def _tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-        adapter = {f"adapter.{n}": p.detach() for n, p in self.trainee.parameters.items()}
+    def _tensors(
+        self, optimizer: torch.optim.Optimizer, *, best: bool = False
+    ) -> dict[str, Tensor]:
+        """Adapter and moments; with `best` also the adapter of the best step, if another one."""
+        tensors = {f"adapter.{n}": p.detach() for n, p in self.trainee.parameters.items()}
         moments = optimizer_tensors(optimizer, self.trainee.parameters)
-        return adapter | {f"optimizer.{name}": tensor for name, tensor in moments.items()}
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in moments.items()}
+        if best and self.adapter_step != self.progress.step:
+            chosen = self._adapter_of(self.adapter_step)
+            tensors |= {f"best.{n}": chosen[f"adapter.{n}"] for n in self.trainee.parameters}
+        return tensors
 
     def _save(self, optimizer: torch.optim.Optimizer) -> None:
         checkpoints.save(
@@ -176,34 +193,46 @@ class Loop:
         )
 
     def _load(self, folder: Path) -> checkpoints.Loaded:
-        loaded = checkpoints.load(
+        return checkpoints.load(
             folder, identity=self.settings.identity, parameters=list(self.trainee.parameters)
         )
+
+    def _adapter_of(self, step: int) -> Mapping[str, Tensor]:
+        """The adapter after the best step, from its checkpoint or from the branch."""
+        if self.branch is not None and step <= self.branch.step:
+            return self.branch.best_adapter()
+        return self._load(checkpoints.directory(self.settings.run, step)).tensors
+
+    def _put(self, tensors: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
             for name, parameter in self.trainee.parameters.items():
-                parameter.copy_(loaded.tensors[f"adapter.{name}"])
-        return loaded
+                parameter.copy_(tensors[f"adapter.{name}"])
 
     def _resume(self, optimizer: torch.optim.Optimizer) -> None:
         folder, notes = checkpoints.newest(self.settings.run)
         for note in notes:
             self.say(f"  {note}")
-        if folder is None:
+        if folder is not None:
+            self._restore(self._load(folder), optimizer)
+            self.say(f"  resuming after step {self.progress.step} from {folder.name}")
+        elif self.branch is not None:
+            self._restore(self.branch, optimizer)
+            self.say(f"  branching after step {self.branch.step} from {self.branch.sha256[:16]}")
+        else:
             self.say("  starting at step 1")
-            return
-        self._restore(folder, optimizer)
-        self.say(f"  resuming after step {self.progress.step} from {folder.name}")
 
-    def _restore(self, folder: Path, optimizer: torch.optim.Optimizer) -> None:
-        loaded = self._load(folder)
+    def _restore(
+        self, state: checkpoints.Loaded | Branch, optimizer: torch.optim.Optimizer
+    ) -> None:
+        self._put(state.tensors)
         moments = {
             name.removeprefix("optimizer."): tensor
-            for name, tensor in loaded.tensors.items()
+            for name, tensor in state.tensors.items()
             if name.startswith("optimizer.")
         }
         restore_optimizer(optimizer, self.trainee.parameters, moments)
-        restore_rng(loaded.rng, loaded.tensors)
-        self.progress = loaded.progress
+        restore_rng(state.rng, state.tensors)
+        self.progress = deepcopy(state.progress)  # a branch may be begun with again
 
     @property
     def adapter_step(self) -> int:
@@ -217,5 +246,5 @@ class Loop:
         """Put the chosen checkpoint's adapter into the model."""
         step = self.adapter_step
         if step != self.progress.step:
-            self._load(checkpoints.directory(self.settings.run, step))
+            self._put(self._adapter_of(step))
             self.say(f"  taking the best checkpoint, step {step}")

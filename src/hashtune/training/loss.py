@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from hashtune.records import IGNORE_INDEX
+from hashtune.training.fused.head import HeadLoss
 
 CHUNK = 512
 Head = Callable[[Tensor], Tensor]
@@ -31,7 +32,9 @@ class LossSums:
     entropy: float
 
 
-def token_losses(hidden: Tensor, labels: Tensor, head: Head) -> LossSums:
+def token_losses(
+    hidden: Tensor, labels: Tensor, head: Head, frozen: Tensor | None = None
+) -> LossSums:
     """Summed loss of the trained tokens.
 
     Args:
@@ -39,12 +42,17 @@ def token_losses(hidden: Tensor, labels: Tensor, head: Head) -> LossSums:
         labels: int64 (B, T), label at the token's own position; shifted here: the state at t
             predicts the label at t + 1.
         head: (N, H) -> (N, V) logits.
+        frozen: the head's weight (V, H), where it is all of the head and not trained: then the
+            gradient of the states is computed in the forward (fused/head.py).
     """
     targets = labels[:, 1:]
     trained = targets != IGNORE_INDEX
     states, targets = hidden[:, :-1][trained], targets[trained]
     if not len(targets):
         return LossSums(hidden.sum() * 0.0, 0, 0, 0.0)
+    if frozen is not None:
+        loss, entropy, correct = HeadLoss.apply(states.to(frozen.dtype), targets, frozen)
+        return LossSums(loss, len(targets), int(correct), float(entropy))
     whole = len(targets) <= CHUNK
     parts = [
         _chunk(chunk, target, head)

@@ -1,6 +1,6 @@
 """The model that is trained, one forward for loss and probes.
 
-A frozen base with a PEFT adapter in fp32, or a base all of whose weights are trained, in fp32.
+A frozen base with a PEFT adapter, or a base all of whose weights are trained, in fp32.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,21 @@ from torch import Tensor, nn
 
 from hashtune.errors import Finding, InputError
 from hashtune.spec.methods import FULL, SOFT
-from hashtune.spec.schema import Determinism, Method, Quantization
+from hashtune.spec.precision import stored_type, trained_type
+from hashtune.spec.schema import Determinism, Method, Precision, Quantization
 from hashtune.spec.targets import Matched, match
 from hashtune.store.full_weights import FullModel
 from hashtune.store.soft_prompts import has_virtual_tokens, with_virtual_tokens
 from hashtune.training.batches import Batch
 from hashtune.training.documents import attention_inputs
 from hashtune.training.full import train_all
+from hashtune.training.fused.attach import NOTHING, Fused, plain_products
+from hashtune.training.loss import LossSums, token_losses
+from hashtune.training.quantised import prepare_quantised
 from hashtune.training.soft_prompts import soft_config
 from hashtune.training.tokens import check_trainable, trainable_rows
 
-# of the base's weights and products; the trainable parameters are fp32 in each
+# by stored_type and trained_type
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -48,7 +52,7 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def quantization_config(quantization: Quantization, precision: str) -> object | None:
+def quantization_config(quantization: Quantization, precision: Precision) -> object | None:
     """The bitsandbytes settings transformers loads the base with, or None."""
     if quantization.type == "none":
         return None
@@ -62,7 +66,7 @@ def quantization_config(quantization: Quantization, precision: str) -> object | 
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=quantization.double_quant,
-        bnb_4bit_compute_dtype=DTYPES[precision],
+        bnb_4bit_compute_dtype=DTYPES[stored_type(precision)],
     )
     return nf4
 
@@ -71,16 +75,18 @@ def quantization_config(quantization: Quantization, precision: str) -> object | 
 class Trainee:
     """A PEFT model, or a FullModel that answers as one, and how to run it.
 
-    parameters: trainable name -> parameter, fp32, in name order. autocast: bf16 or fp16 compute
-    when the spec says so. targets: entry of method.targets -> how many modules it matches.
-    initial: what a prompt or prefix began as; empty for LoRA, whose B begins at zero.
+    parameters: trainable name -> parameter in name order; fp32, or bf16 without master weights.
+    autocast: bf16 or fp16 compute when the spec says so. targets: entry of method.targets -> how
+    many modules it matches. initial: what a prompt or prefix began as; empty for LoRA, whose B
+    begins at zero. fused: parts with a backward of their own.
     """
 
     peft: Any
     parameters: dict[str, nn.Parameter]
-    precision: str
+    precision: Precision
     targets: dict[str, int] = field(default_factory=dict)
     initial: dict[str, Tensor] = field(default_factory=dict)
+    fused: Fused = NOTHING
 
     @property
     def device(self) -> torch.device:
@@ -88,8 +94,8 @@ class Trainee:
         return next(iter(self.parameters.values())).device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """bf16 or fp16 autocast, or nothing for fp32."""
-        if self.precision == "fp32":
+        """bf16 or fp16 autocast, or nothing for fp32 and TF32."""
+        if stored_type(self.precision) == "fp32":
             return contextlib.nullcontext()
         lower: AbstractContextManager[object] = torch.autocast(
             self.device.type, dtype=DTYPES[self.precision]
@@ -105,16 +111,24 @@ class Trainee:
     def route(self) -> str:
         """In which types it is trained, read off the model: adapter, base, compute."""
         trained = {_type_name(parameter.dtype) for parameter in self.parameters.values()}
-        compute = "no autocast" if self.precision == "fp32" else f"{self.precision} autocast"
+        compute = {"fp32": "no autocast", "tf32": "TF32 products"}
+        products = compute.get(self.precision, f"{self.precision} autocast")
         if self.full:
-            return f"{' and '.join(sorted(trained))} weights, all trained, {compute}"
+            return f"{' and '.join(sorted(trained))} weights, all trained, {products}"
         frozen = {n: p for n, p in self.peft.named_parameters() if not p.requires_grad}
-        adapted = {n: p for n, p in frozen.items() if n.endswith("base_layer.weight")} or frozen
+        matrices = {f"{name}.weight" for name in _linear_names(self.peft.get_base_model())}
+        adapted = {n: p for n, p in frozen.items() if n.endswith("base_layer.weight")}
+        adapted = adapted or {
+            n: p for n, p in frozen.items() if n.removeprefix("base_model.") in matrices
+        }
         sizes: Counter[str] = Counter()
         for parameter in adapted.values():
             sizes[_type_name(parameter.dtype)] += parameter.numel()
         base = sizes.most_common(1)[0][0]
-        return f"{' and '.join(sorted(trained))} adapter, {base} base, {compute}"
+        adapter = f"{' and '.join(sorted(trained))} adapter"
+        if trained != {"fp32"}:
+            adapter += " without master weights"
+        return f"{adapter}, {base} base, {products}"
 
     def hidden(self, batch: Batch) -> Tensor:
         """Last hidden states (B, T, H) of a micro-batch, without those of virtual tokens."""
@@ -128,6 +142,18 @@ class Trainee:
         states: Tensor = output.last_hidden_state[:, -ids.shape[1] :]
         return states
 
+    def losses(self, batch: Batch) -> LossSums:
+        """Summed loss of a micro-batch's trained tokens, to be called under autocast."""
+        hidden, labels = self.hidden(batch), batch.labels.to(self.device)
+        if self.fused.head is None:
+            return token_losses(hidden, labels, self.head)
+        with plain_products(self.device):
+            return token_losses(hidden, labels, self.head, self.fused.head)
+
+    def without_fused(self) -> "Trainee":
+        """The same model with the plain loss; its modules stay as they are."""
+        return replace(self, fused=NOTHING)
+
     def head(self, states: Tensor) -> Tensor:
         """Logits (N, V) of hidden states (N, H)."""
         logits: Tensor = self.peft.get_base_model().lm_head(states)
@@ -138,19 +164,21 @@ def build_trainee(
     base: Any,
     method: Method,
     *,
-    precision: str,
+    precision: Precision,
     seed: int,
     tokens: Sequence[int] = (),
+    master_weights: bool = True,
     again: Callable[[], Any] | None = None,
 ) -> Trainee:
     """Freeze the base, put a fresh adapter on it, keep the adapter in fp32; or train the base.
 
+    Without `master_weights` it is kept in `precision`, rounded from the fp32 it is drawn in.
     `tokens` are the ids of added tokens: their rows are trained too. Adapter initialisation
     depends on `seed` alone. `again` loads the same base once more: method.type full needs it for
     the proof of what it trained. Raises InputError for targets that match no
     module and for models this version cannot run (no `.model` backbone with an `.lm_head`).
     """
-    from peft import get_peft_model, prepare_model_for_kbit_training
+    from peft import get_peft_model
 
     if not (hasattr(base, "model") and hasattr(base, "lm_head")):
         raise InputError(
@@ -171,15 +199,16 @@ def build_trainee(
     soft = method.type in SOFT
     config = soft_config(method) if soft else lora_config(base, method, matched.names, tokens)
     if getattr(base, "is_quantized", False):
-        base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
+        base = prepare_quantised(base)
     seed_all(seed)
     with warnings.catch_warnings():  # peft 0.21 asks transformers 5.24 by an old name
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
         peft = get_peft_model(base, config, autocast_adapter_dtype=True)
     peft.train()
     trainable = {n: p for n, p in sorted(peft.named_parameters()) if p.requires_grad}
+    kept = DTYPES[trained_type(precision, master_weights=master_weights)]
     for parameter in trainable.values():
-        parameter.data = parameter.data.float()
+        parameter.data = parameter.data.to(kept)
     if tokens:
         check_trainable(peft, tokens)
     initial = {n: p.detach().clone() for n, p in trainable.items()} if soft else {}

@@ -8,7 +8,7 @@ from typing import Any
 from hashtune.errors import Finding, InputError
 from hashtune.records import Row
 from hashtune.spec.schema import Batch, Checkpoint, Optim, Schedule
-from hashtune.training.schedules import length_findings
+from hashtune.training.schedules import length_findings, stable_updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,26 @@ def check_plan(plan: Plan, schedule: Schedule, checkpoint: Checkpoint) -> None:
         findings.append(
             Finding("no-eval", message, file="params.yaml", field=field, fix="set it to null")
         )
+    findings += _keep_findings(schedule, checkpoint, total=len(plan.steps))
     if findings:
         raise InputError(findings)
 
 
+def _keep_findings(schedule: Schedule, checkpoint: Checkpoint, *, total: int) -> list[Finding]:
+    """A state can be kept where a branch can begin: one update at least, none of the decay."""
+    stable, step = stable_updates(schedule, total=total), checkpoint.keep_stable
+    if step is None or step in stable:
+        return []
+    message = f"step {step} does not lie in the stable phase, which is that of steps "
+    message += f"{max(1, stable.start)} to {stable.stop - 1}" if stable else "of no run like this"
+    field, fix = "checkpoint.keep_stable", "a step of the stable phase, or null"
+    return [Finding("keep-stable", message, file="params.yaml", field=field, fix=fix)]
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The spec sections the loop reads, the seed of its noise, the run folder, and the identity
-    that checkpoints carry."""
+    """The spec sections the loop reads, the seed of its noise, the run folder, the identity that
+    checkpoints carry and what made it up, and the code and libraries that run."""
 
     optim: Optim
     schedule: Schedule
@@ -46,3 +58,4 @@ class Settings:
     run: Path
     identity: str
     spec: Any
+    code: Any

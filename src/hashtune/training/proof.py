@@ -1,8 +1,8 @@
 """Proof of a written adapter: PEFT loads it again beside the trained one, on the same base.
 
-Every lora_B and every virtual token has moved, every tensor of the file has its place and its
-value, the logits of a row are those of the trained adapter to the bit, and not the base's. Of a
-base that was trained itself every weight has moved, and the file's stand in for them.
+Every lora_B, virtual token and row of an added token has moved, every tensor of the file has its
+place and its value, the logits of a row are those of the trained adapter to the bit, and not the
+base's. Of a base that was trained itself every weight has moved, and the file's stand in for them.
 """
 
 import warnings
@@ -23,6 +23,7 @@ from hashtune.training.batches import collate
 from hashtune.training.full import check_all_moved
 from hashtune.training.model import Trainee
 from hashtune.training.soft_prompts import check_all_parts
+from hashtune.training.tokens import still_tokens
 
 AGAIN = "again"  # the reloaded adapter's name beside "default"
 POSITIONS = 16  # logits of a row's last tokens: a vocabulary has 49,152 of them and more
@@ -42,8 +43,8 @@ def prove_adapter(
         start: tensors of the adapter it continued from, empty if it began fresh.
 
     Raises:
-        InputError: some lora_B, virtual token or trained weight is what it was, or the adapter
-            changes no logit.
+        InputError: some lora_B, virtual token, row of an added token or trained weight is what it
+            was, or the adapter changes no logit.
         AssertionError: the file does not give the trained adapter back, a fault of ours.
     """
     tensors = load_file(folder / (FULL_WEIGHTS if trainee.full else WEIGHTS))
@@ -53,6 +54,7 @@ def prove_adapter(
         check_all_moved(tensors, trainee.peft.pinned())
     elif updates:
         check_moved(tensors, start)
+        check_tokens(trainee.peft, start)
     if updates and trainee.initial:
         changes = {n: p.detach() - trainee.initial[n] for n, p in trainee.parameters.items()}
         check_all_parts(trainee.peft, changes, what="did not move")
@@ -83,6 +85,13 @@ def check_moved(tensors: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> N
         what = "as at the start" if start else "zero"
         message = f"{len(b) - len(still)}/{len(b)} lora_B tensors moved; still {what}: {names}"
         raise InputError(Finding("untrained-layers", message, field="method.targets"))
+
+
+def check_tokens(peft: Any, start: Mapping[str, Tensor]) -> None:
+    """Raise InputError naming the added tokens whose row is what it was."""
+    if still := still_tokens(peft, start):
+        message = f"the rows of the added tokens {still} did not move"
+        raise InputError(Finding("untrained-tokens", message, field="tokenizer.added_tokens"))
 
 
 @contextmanager
@@ -116,12 +125,22 @@ def _reloaded(peft: Any, folder: Path) -> Iterator[None]:
         warnings.filterwarnings("ignore", message="Found missing adapter keys")
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
         peft.load_adapter(str(folder), adapter_name=AGAIN)
+    _as_trained(peft)
     try:
         peft.set_adapter(AGAIN)
         yield
     finally:
         peft.set_adapter("default")
         peft.delete_adapter(AGAIN)
+
+
+def _as_trained(peft: Any) -> None:
+    """PEFT loads bf16 tensors as fp32, which holds each; put them back into the file's type."""
+    parameters = dict(peft.named_parameters())
+    for name, parameter in parameters.items():
+        if AGAIN in name.split("."):
+            parts = ["default" if part == AGAIN else part for part in name.split(".")]
+            parameter.data = parameter.data.to(parameters[".".join(parts)].dtype)
 
 
 def _state(peft: Any) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from hashtune.records import Row
 from hashtune.training.model import Trainee
-from hashtune.training.utilisation import TERA, Work, utilisation
+from hashtune.training.utilisation import TERA, Work, attention_sizes, utilisation
 
 GB = 1e9
 
@@ -66,16 +66,14 @@ class Gauge:
 def gauge_of(trainee: Trainee, *, peak_tflops: float | None) -> Gauge:
     """The gauge of a model."""
     model = trainee.peft.get_base_model()
-    config = model.config.get_text_config()
-    heads = config.num_attention_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    layers, heads, head_dim = attention_sizes(model.config.get_text_config().to_dict())
     trainable = _count(trainee.parameters.values())
     again = [module for module in model.modules() if _recomputed(module)]
     return Gauge(
         Work(
             frozen=_count(model.parameters()) - trainable,
             trainable=trainable,
-            layers=config.num_hidden_layers,
+            layers=layers,
             width=heads * head_dim,
             again=sum(_count(block.parameters()) for block in again),
             layers_again=len(again),

@@ -1,8 +1,9 @@
 """A training step run again, in memory: nothing is written, and the bits are those of the run.
 
-It starts from the nearest checkpoint before the step, else from the fresh adapter, and trains the
-steps in between again; so step N of a run that left no checkpoint costs N steps. Dropout, noise,
-schedule and skipped steps are those of the run, since the loop's own step makes them.
+It starts from the nearest checkpoint before the step, else from the state that the run branched
+from, else from the fresh adapter, and trains the steps in between again; so step N of a run that
+left no checkpoint costs N steps. Dropout, noise, schedule and skipped steps are those of the run,
+since the loop's own step makes them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ from hashtune.training.proof import evaluating
 from hashtune.training.scaling import build_scaler
 from hashtune.training.step import StepResult
 
+OTHER = "take the adapter of this spec and base, or the spec of this adapter"
 SAMPLES = 3
 SAME = ("peft_type", "lora_alpha", "use_rslora", "use_dora")  # change outputs, not shapes
 Ticks = Callable[[range], Iterable[int]]
@@ -44,12 +46,14 @@ class RowLoss:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What the step gave. `start`: the step of the checkpoint, 0 for the fresh adapter."""
+    """What the step gave. `start`: the step of the checkpoint or of the branch, 0 for the fresh
+    adapter; `branched`: it is the branch's."""
 
     start: int
     result: StepResult
     lr: float
     rows: list[RowLoss]
+    branched: bool = False
 
 
 @dataclass(slots=True)
@@ -63,6 +67,9 @@ class Rerun(Loop):
             number: the step.
             ticks: iterates over the steps in between, and may say how far it is.
             exact: False takes the weights as they are in place of those of the run.
+
+        Raises:
+            InputError: the step lies before the branch that the run begins with.
         """
         optimizer = build_optimizer(self.trainee.parameters, self.settings.optim)
         if not exact:
@@ -75,7 +82,8 @@ class Rerun(Loop):
             self._step(optimizer)
         rows = [self.plan.rows[place] for place in self.plan.steps[number - 1]]
         seen = [document_losses(self.trainee, row) for row in rows]
-        return Again(start, *self._step(optimizer), seen)
+        branched = exact and self.branch is not None and start == self.branch.step
+        return Again(start, *self._step(optimizer), seen, branched)
 
     def _skipped(self, rows: Sequence[Row]) -> None:
         """The run was told of it, and may have ended there."""
@@ -84,8 +92,18 @@ class Rerun(Loop):
         for step in reversed(checkpoints.steps(self.settings.run)):
             folder = checkpoints.directory(self.settings.run, step)
             if step < number and checkpoints.complete(folder) is None:
-                self._restore(folder, optimizer)
+                self._restore(self._load(folder), optimizer)
                 return
+        if self.branch is not None:
+            if number <= self.branch.step:
+                raise InputError(_before_branch(number, self.branch.step))
+            self._restore(self.branch, optimizer)
+
+
+def _before_branch(number: int, step: int) -> Finding:
+    message = f"step {number} was not run: this run branched after step {step} of another one"
+    fix = "run it where that one was trained, or with --adapter DIR for a look at its rows"
+    return Finding("before-branch", message, field="N", fix=fix)
 
 
 def document_losses(trainee: Trainee, row: Row) -> RowLoss:
@@ -130,7 +148,7 @@ def take_adapter(trainee: Trainee, folder: Path) -> None:
     findings = _misfits(folder / WEIGHTS, tensors, wanted)
     if other:
         message = f"differs from the spec's adapter in {', '.join(other)}"
-        findings.append(Finding("adapter-config", message, file=str(folder / CONFIG)))
+        findings.append(Finding("adapter-config", message, file=str(folder / CONFIG), fix=OTHER))
     if findings:
         raise InputError(findings)
     set_peft_model_state_dict(peft, tensors)
@@ -150,7 +168,7 @@ def _misfits(
             f"adapter-{rule}",
             f"{len(names)} tensors, for instance {', '.join(sorted(names)[:SAMPLES])}",
             file=str(file),
-            fix="the adapter belongs to another spec or base",
+            fix=OTHER,
         )
         for rule, names in faults
         if names

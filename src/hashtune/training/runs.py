@@ -86,7 +86,8 @@ def finish(run: Path, outputs: Mapping[str, Path]) -> None:
         else:
             shutil.copy2(path, target)
     temporary.replace(result)
-    for pattern in ("step-*", ".step-*.tmp"):  # the latter: a kill -9 in the middle of a write
+    # names with .tmp: a kill -9 in the middle of a write
+    for pattern in ("step-*", ".step-*.tmp", "stable", ".stable.*.tmp"):
         for folder in run.glob(pattern):
             shutil.rmtree(folder)
 

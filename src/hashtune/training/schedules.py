@@ -38,6 +38,15 @@ def decay_start(schedule: Schedule, *, total: int) -> int:
     return total - 1 - _rounded(schedule.decay_fraction * total)
 
 
+def stable_updates(schedule: Schedule, *, total: int) -> range:
+    """After how many updates a run is in its stable phase: none made above or below the peak since
+    the warm-up. Empty for a schedule without such a phase."""
+    if schedule.name not in ("wsd", "constant"):
+        return range(0)
+    warmup, last = warmup_updates(schedule, total=total), decay_start(schedule, total=total)
+    return range(warmup, last + 2)  # update number `last` is still made at the peak
+
+
 def _rounded(updates: float) -> int:
     return math.floor(updates + 0.5)
 

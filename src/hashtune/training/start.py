@@ -1,8 +1,10 @@
 """What a training run starts from: the base, the adapter on it, the packing plan."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -10,12 +12,17 @@ from hashtune import writers
 from hashtune.errors import InputError
 from hashtune.records import Row
 from hashtune.spec.methods import FULL, SOFT, full_findings
+from hashtune.spec.precision import stored_type, tf32_on_cpu, without_master
 from hashtune.spec.schema import Spec
 from hashtune.store.added_tokens import rows_needed, token_ids
 from hashtune.store.loader import load_base, load_tokenizer
 from hashtune.store.manifest import Manifest
+from hashtune.store.numerics import set_fp32_products
 from hashtune.training.activations import set_checkpointing
+from hashtune.training.branch import Branch, check_trainable, read_branch
+from hashtune.training.branch_fit import Candidate
 from hashtune.training.documents import attend_as
+from hashtune.training.fused.attach import attach
 from hashtune.training.init_adapter import continue_from, read_adapter
 from hashtune.training.model import Trainee, build_trainee, quantization_config, set_determinism
 from hashtune.training.plan import Plan, check_plan
@@ -26,44 +33,80 @@ from hashtune.training.soft_prompts import check_single_documents
 @dataclass(frozen=True, slots=True)
 class Start:
     """What training starts from. `adapter`: tensors of the one it continues from, if any;
-    `recomputed`: how many blocks the backward computes again."""
+    `recomputed`: how many blocks the backward computes again; `branch`: the state of another run
+    that it begins with, if any; `tokens`: text -> id of the added ones, in the spec's order."""
 
     trainee: Trainee
     plan: Plan
     manifest: Manifest
     adapter: dict[str, Tensor]
     recomputed: int
+    branch: Branch | None
+    tokens: dict[str, int]
 
 
-def begin(spec: Spec, plan: Plan, manifest: Manifest, *, root: Path) -> Start:
+def begin(
+    spec: Spec,
+    plan: Plan,
+    manifest: Manifest,
+    *,
+    root: Path,
+    parts: Mapping[str, Any],
+    code: Mapping[str, Any],
+) -> Start:
     """The base with the adapter that training starts from, random generators seeded, and the plan.
 
-    Raises InputError for settings that do not fit the plan, the base or each other.
+    Args:
+        spec: the sections that train reads.
+        plan: the packing plan.
+        manifest: of the base.
+        root: of the project.
+        parts: what decides the run's bits, from identity_parts.
+        code: the record of build/code/train.json.
+
+    Raises:
+        InputError: settings do not fit the plan, the base, the state to branch from or each other.
     """
     set_determinism(spec.determinism)
+    set_fp32_products("tf32" if spec.precision == "tf32" else "ieee")
     check_plan(plan, spec.schedule, spec.checkpoint)
     check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
     full = spec.method.type == FULL
-    if full and (found := full_findings(spec.quantization, spec.base_model.init_adapter)):
-        raise InputError(found)
-    added = spec.tokenizer.added_tokens
+    findings = full_findings(spec) if full else without_master(spec.precision, spec.optim)
+    if findings:
+        raise InputError(findings)
+    branch = read_branch(Candidate(spec, plan, parts, code), root=root)
+    added = _added(manifest, spec.tokenizer.added_tokens)
     adapter = read_adapter(spec.base_model.init_adapter, spec.method, added, root)
-    tokens = _token_ids(manifest, added)
+    tokens = sorted(added.values())
     load = partial(
         load_base,
         manifest,
-        dtype="fp32" if full else spec.precision,  # bf16 would round a base that ships in fp32
+        # bf16 would round a base that ships in fp32
+        dtype="fp32" if full else stored_type(spec.precision),
         quantization_config=quantization_config(spec.quantization, spec.precision),
         rows=rows_needed(tokens),
     )
     base = load()
-    attend_as(base, spec.batch.attention, [*plan.rows, *plan.eval_rows])
+    rows = [*plan.rows, *plan.eval_rows]
+    attend_as(base, spec.batch.attention, rows, spec.kernels)
     trainee = build_trainee(
-        base, spec.method, precision=spec.precision, seed=spec.seed, tokens=tokens, again=load
+        base,
+        spec.method,
+        precision=spec.precision,
+        seed=spec.seed,
+        tokens=tokens,
+        master_weights=spec.optim.master_weights,
+        again=load,
     )
-    continue_from(trainee.peft, adapter)
+    if trainee.device.type == "cpu" and (findings := tf32_on_cpu(spec.precision)):
+        raise InputError(findings)
+    adapter = continue_from(trainee.peft, adapter)
+    if spec.kernels == "fused":
+        trainee = replace(trainee, fused=attach(trainee.peft, precision=spec.precision))
+    check_trainable(branch, trainee.parameters)
     recomputed = set_checkpointing(trainee, spec.activations)
-    return Start(trainee, plan, manifest, adapter, recomputed)
+    return Start(trainee, plan, manifest, adapter, recomputed, branch, added)
 
 
 def read_plan(pack: Path) -> Plan:
@@ -85,6 +128,9 @@ def sampler_of(spec: Spec, manifest: Manifest, plan: Plan) -> Sampler:
     return Sampler(prompts, decode, frozenset(tokenizer.all_special_ids))
 
 
-def _token_ids(manifest: Manifest, texts: list[str]) -> list[int]:
-    """Ids of the added tokens; the tokenizer is loaded only where there are any."""
-    return token_ids(load_tokenizer(manifest, texts), texts) if texts else []
+def _added(manifest: Manifest, texts: list[str]) -> dict[str, int]:
+    """Text -> id of the added tokens; the tokenizer is loaded only where there are any."""
+    if not texts:
+        return {}
+    tokenizer = load_tokenizer(manifest, texts)
+    return {text: number for text in texts for number in token_ids(tokenizer, [text])}

@@ -9,9 +9,8 @@ from torch.amp import GradScaler
 
 from hashtune.records import IGNORE_INDEX, Row
 from hashtune.spec.schema import Layout
-from hashtune.training.gradients import check_gradients
+from hashtune.training.gradients import check_gradients, clip_gradients
 from hashtune.training.layouts import batch_of, micro_batches
-from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
 from hashtune.training.noise import Noise, on_embeddings
 from hashtune.training.scaling import scaled
@@ -65,9 +64,7 @@ def train_step(
     for group in micro_batches(rows, micro, layout):
         batch = batch_of(group, layout)
         with trainee.autocast(), on_embeddings(trainee, group, noise):
-            sums = token_losses(
-                trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
-            )
+            sums = trainee.losses(batch)
         scaled(sums.loss / total, scaler).backward()
         loss += float(sums.loss.detach()) / total
         entropy += sums.entropy / total
@@ -75,7 +72,7 @@ def train_step(
         tokens += batch.tokens
     if scaler is not None:
         scaler.unscale_(optimizer)
-    norm = float(torch.nn.utils.clip_grad_norm_(trainee.parameters.values(), grad_clip))
+    norm = clip_gradients(trainee.parameters.values(), grad_clip)
     applied = trained > 0 and math.isfinite(norm) and math.isfinite(loss)
     if applied:
         if first:
@@ -113,9 +110,7 @@ def evaluate_loss(
         for group in micro_batches(rows, micro, layout):
             batch = batch_of(group, layout)
             with trainee.autocast():
-                sums = token_losses(
-                    trainee.hidden(batch), batch.labels.to(trainee.device), trainee.head
-                )
+                sums = trainee.losses(batch)
             loss += float(sums.loss)
             tokens += sums.tokens
             correct += sums.correct

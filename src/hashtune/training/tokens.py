@@ -4,10 +4,10 @@ PEFT keeps the trained rows apart (`trainable_tokens_delta`) and puts them in pl
 ones, so the adapter carries them and the base's other rows stay as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 
 def trainable_rows(base: Any, ids: Sequence[int]) -> dict[str, list[int]] | None:
@@ -32,8 +32,9 @@ def check_trainable(peft: Any, ids: Sequence[int]) -> None:
         assert not lacking, f"ids {lacking} have no trainable row in {place}"
 
 
-def still_tokens(peft: Any) -> list[int]:
-    """Ids of added tokens whose row of the head is what it was before training.
+def still_tokens(peft: Any, start: Mapping[str, Tensor] | None = None) -> list[int]:
+    """Ids of added tokens whose row of the head is what it was before training: the base's, or that
+    of `start`, the tensors of an adapter that training continued from.
 
     Every step's loss reaches every row of the head; the embedding's are reached where a token
     occurs, so they prove nothing.
@@ -43,6 +44,10 @@ def still_tokens(peft: Any) -> list[int]:
     if rows is None:
         return []
     before = head.token_adapter.trainable_tokens_original["default"]
+    if start:
+        # one parameter of a tied head and its embedding has the embedding's name
+        (name,) = [name for name, parameter in peft.named_parameters() if parameter is rows]
+        before = start[name.removesuffix(".default")]
     moved = (rows.detach() != before.to(rows)).any(dim=1).tolist()
     return [token for token, has in zip(ids, moved, strict=True) if not has]
 

@@ -3,8 +3,10 @@
 Chosen by HASHTUNE_TRACKERS=tensorboard,mlflow in the environment, never in the spec: they change
 no bit of an output and rerun nothing. Each gets every point of the curves once, also when the run
 is killed and resumed: `trackers.json` in the run's folder counts the points that each was given.
-What is sent: the values of the curves with their steps, a run name made of the train identity, and
-that identity. Where the tracker's own settings name no server, it writes to local files.
+W&B (0.31) and Trackio (0.43) write from a buffer, each second and each half: a kill can lose what
+they were given since. What is sent: the values of the curves with their steps, a run name made of
+the train identity, and that identity; W&B adds Python's version and the platform. Where the
+tracker's own settings name no server, it writes to local files.
 """
 
 import os
@@ -16,11 +18,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hashtune import writers
-from hashtune.errors import Finding, InputError, nearest
-from hashtune.training.backends import KINDS, Session, Tracker
+from hashtune.errors import Finding, InputError
+from hashtune.training.backends import (
+    KINDS,
+    VARIABLE,
+    Session,
+    Tracker,
+    named,
+    unknown_trackers,
+)
 from hashtune.training.randomness import python_and_numpy_states, restore_rng, torch_states
 
-VARIABLE = "HASHTUNE_TRACKERS"
 STATE = "trackers.json"
 SHOWN = 200  # characters of a tracker's error
 Result = TypeVar("Result")
@@ -36,15 +44,12 @@ def chosen(value: str, *, folder: Path) -> dict[str, Any]:
     Raises:
         InputError: names that are unknown, packages that cannot be imported.
     """
-    names = [name for name in map(str.strip, value.split(",")) if name]
     modules: dict[str, Any] = {}
     findings = []
-    for name in names:
-        if name not in KINDS:
-            message = f"{VARIABLE} names {name!r}"
-            findings.append(Finding("tracker", message, fix=nearest(name, KINDS)))
+    for name in named(value):
+        if (kind := KINDS.get(name)) is None:
+            findings += unknown_trackers(name)
             continue
-        kind = KINDS[name]
         for variable, default in kind.environment(folder).items():
             os.environ.setdefault(variable, default)
         try:
@@ -102,7 +107,7 @@ class Trackers:
         values = {name: float(value) for name, value in point.items() if name != "step"}
         for name, tracker in list(self._open.items()):
             if number > self._given.get(name, 0):
-                self._guarded(name, partial(tracker.log, values, point["step"]))
+                self._guarded(name, partial(tracker.log, values, point["step"], number))
                 if name in self._open:
                     self._given[name] = number
                     self._save()

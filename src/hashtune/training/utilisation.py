@@ -13,7 +13,9 @@ where MFU is defined), without a discount for the causal half. N counts all para
 too. Pure arithmetic: no torch, no clock.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 TERA = 1e12
 FORWARD = 2
@@ -54,6 +56,19 @@ class Work:
             f"FLOPs per token: {frozen}6 per trained parameter, 12 L d T of attention with T the "
             "mean length of a token's document; HFU adds the forward of recomputed blocks"
         )
+
+
+def attention_sizes(
+    config: Mapping[str, Any], *, head_dim: int | None = None
+) -> tuple[int, int, int]:
+    """Layers, attention heads and size of a head that a Hugging Face config.json describes.
+
+    `head_dim` is what the model type's code takes where the file says nothing; without it a head
+    is its share of hidden_size.
+    """
+    heads = int(config["num_attention_heads"])
+    size = config.get("head_dim") or head_dim or config["hidden_size"] // heads
+    return int(config["num_hidden_layers"]), heads, int(size)
 
 
 def utilisation(flops_per_token: float, *, tokens_per_second: float, peak_tflops: float) -> float:
