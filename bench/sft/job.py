@@ -13,7 +13,13 @@ BATCH = 4
 LR, RANK, ALPHA, CLIP = 2e-4, 16, 32.0, 1.0
 # rows of a micro-batch, and micro-batches of a step. A packed row of 1,024 tokens holds about as
 # many trained tokens as BATCH rows.
-LAYOUTS = {"packed": (1, 1), "unpacked": (1, BATCH), "micro4": (BATCH, 1), "grouped": (BATCH, 1)}
+LAYOUTS = {
+    "packed": (1, 1),
+    "unpacked": (1, BATCH),
+    "pairs": (2, BATCH // 2),
+    "micro4": (BATCH, 1),
+    "grouped": (BATCH, 1),
+}
 
 
 @dataclass(frozen=True, slots=True)

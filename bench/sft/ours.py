@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from hashtune.packing.rows import build_rows
 from hashtune.records import Row
-from hashtune.spec.schema import Activations, Determinism, Method, Optim
+from hashtune.spec.schema import Activations, Determinism, Layout, Method, Optim
 from hashtune.training.activations import set_checkpointing
 from hashtune.training.documents import attend_as
 from hashtune.training.fused.attach import attach
@@ -47,6 +47,7 @@ def main() -> None:
     job = read_job(sys.argv[1])
     set_determinism(Determinism(mode="strict", threads=job.threads))
     micro, _ = LAYOUTS[job.layout]
+    layout: Layout = "padding_free" if job.layout == "pairs" else "rows"
     steps = planned(job)
     trainee = trainee_of(job)
     optimizer = build_optimizer(trainee.parameters, OPTIM)
@@ -54,7 +55,12 @@ def main() -> None:
     for number, rows in enumerate(steps):
         results.append(
             train_step(
-                trainee, optimizer, rows, micro=micro, lr=LR, grad_clip=CLIP, first=number == 0
+                *(trainee, optimizer, rows),
+                micro=micro,
+                lr=LR,
+                grad_clip=CLIP,
+                layout=layout,
+                first=number == 0,
             )
         )
         ends.append((time.perf_counter(), time.process_time()))

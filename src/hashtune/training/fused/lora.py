@@ -2,7 +2,7 @@
 
 y = x W' + bias + s (x A') B', and of the gradient d of y:
 
-    dB = s d' (x A')      dA = (s d B)' x      dx = d W + (s d B) A
+    dB = s d' (x A')      dA = s (d B)' x      dx = d W + s (d B) A
 
 PEFT's layer computes the same, and casts its input to the adapter's fp32 and back for each module
 under autocast. Here modules that read one tensor keep one: the input, and r numbers per token.
@@ -48,7 +48,7 @@ class LoraLinear(Function):  # type: ignore[misc]
         back, da, db = adapter_gradients(d, rows, inner, a, b, scale=ctx.frozen.scale)
         if not ctx.needs_input_grad[0]:  # the first block: nothing below is trained
             return None, da, db, None
-        return input_gradient(d, back, a, ctx.frozen.weight).view(ctx.shape), da, db, None
+        return input_gradient(d, back, a, ctx.frozen).view(ctx.shape), da, db, None
 
 
 class GatedLinear(Function):  # type: ignore[misc]
@@ -77,7 +77,7 @@ class GatedLinear(Function):  # type: ignore[misc]
         activation = silu(gate)
         rows = (activation * up).reshape(-1, gate.shape[-1])
         back, da, db = adapter_gradients(d, rows, inner, a, b, scale=ctx.frozen.scale)
-        dh = input_gradient(d, back, a, ctx.frozen.weight).view(gate.shape)
+        dh = input_gradient(d, back, a, ctx.frozen).view(gate.shape)
         d_up = activation.mul_(dh)
         d_gate = torch.ops.aten.silu_backward(dh.mul_(up), gate)
         return d_gate, d_up, da, db, None
@@ -87,18 +87,19 @@ def product(rows: Tensor, a: Tensor, b: Tensor, frozen: Frozen) -> tuple[Tensor,
     """Rows (N, in) to (N, out), and their product with A (N, r)."""
     inner = rows @ a.to(rows.dtype).t()
     result = linear(rows, frozen.weight, frozen.bias)
-    return result.addmm_(inner, (b * frozen.scale).to(rows.dtype).t()), inner
+    return result.addmm_(inner, b.to(rows.dtype).t(), alpha=frozen.scale), inner
 
 
 def adapter_gradients(
     d: Tensor, rows: Tensor, inner: Tensor, a: Tensor, b: Tensor, *, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """s d B (N, r), and the gradients of A and B, from the gradient d (N, out) of the result."""
-    back = d @ (b * scale).to(d.dtype)
-    return back, (back.t() @ rows).to(a.dtype), (d.t() @ inner).to(b.dtype).mul_(scale)
+    """d B (N, r), and the gradients of A and B, from the gradient d (N, out) of the result."""
+    back = d @ b.to(d.dtype)
+    da, db = (back.t() @ rows).to(a.dtype), (d.t() @ inner).to(b.dtype)
+    return back, da.mul_(scale), db.mul_(scale)
 
 
-def input_gradient(d: Tensor, back: Tensor, a: Tensor, weight: Tensor) -> Tensor:
+def input_gradient(d: Tensor, back: Tensor, a: Tensor, frozen: Frozen) -> Tensor:
     """Gradient (N, in) of the rows."""
-    result: Tensor = (d @ weight).addmm_(back, a.to(d.dtype))
+    result: Tensor = (d @ frozen.weight).addmm_(back, a.to(d.dtype), alpha=frozen.scale)
     return result
