@@ -223,6 +223,20 @@ def test_what_cannot_run_is_refused(step: Call, arguments: list[str], rules: lis
     assert re.findall(r"\[([a-z-]+)\]", err) == rules
 
 
+def test_full_fine_tuning_is_asked_for_its_own_files(step: Call) -> None:
+    text = Path("params.yaml").read_text(encoding="utf-8")
+    params = read_params()
+    params["method"] = dict.fromkeys(params["method"]) | {"type": "full"}
+    try:
+        Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+        code, _, err = step("1", "--run", "--adapter", "build/train/adapter")
+    finally:
+        Path("params.yaml").write_text(text, encoding="utf-8")
+    assert code == 2
+    assert "adapter/model.safetensors: does not exist" in err
+    assert "adapter/full.json: does not exist" in err
+
+
 def test_missing_base_and_code_are_named(step: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (Path("build/base/manifest.json"), train.CODE):
         path.rename(path.with_suffix(".away"))

@@ -110,3 +110,17 @@ def test_hash_files_walks_folders_in_name_order(tmp_path, monkeypatch):
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     assert list(hash_files([Path("d")])) == ["d/a", "d/b"]
     assert hash_files([Path("d")])["d/b"] == empty
+
+
+def test_the_card_of_full_fine_tuning_says_that_it_is_a_whole_model():
+    made = entry()
+    fields = ("variant", "r", "alpha", "virtual_tokens")
+    made["spec"]["method"] = {"type": "full", **dict.fromkeys(fields)}
+    text = model_card(made, folder="build/release/adapter")
+    assert "library_name: transformers" in text
+    assert "tags: [full, hashtune]" in text
+    assert "A full set of weights, no adapter (fp32, every parameter trained), from tiny\n" in text
+    assert "peft" not in text
+    assert "it needs neither the base nor PEFT" in text
+    (snippet,) = text.split("```python\n")[1:]
+    ast.parse(snippet.split("```")[0])

@@ -15,6 +15,7 @@ from hashtune.memory.closed_form import (
     static_bytes,
     weight_bytes,
 )
+from hashtune.memory.full import optimizer_parts
 from hashtune.memory.shapes import read_shape
 from hashtune.training import loss
 
@@ -174,3 +175,59 @@ def test_more_work_never_needs_less(more: dict[str, object]) -> None:
 
 def test_the_chunk_is_the_training_loop_s() -> None:
     assert loss.CHUNK == LOSS_CHUNK
+
+
+FULL = replace(WORK, full=True, targets=(), r=0)
+
+
+def test_full_fine_tuning_of_8b_takes_16_bytes_a_parameter() -> None:
+    """128.5 GB for 8.03B parameters, whatever autocast computes in."""
+    for precision in ("fp32", "bf16"):
+        buckets = static_bytes(replace(FULL, precision=precision))
+        assert sum(buckets.values()) == 16 * 8_030_261_248
+    assert set(buckets) == {"weights", "gradients", "master", "optimizer"}
+    assert FULL.adapter_parameters == 8_030_261_248
+
+
+def test_full_fine_tuning_counts_its_matrices_and_vectors_once() -> None:
+    matrices, rest = optimizer_parts(SHAPE, "adamw")
+    assert sum(rows * columns * count for rows, columns, count in matrices) == (
+        LINEAR + 2 * 128256 * 4096
+    )
+    assert sum(length * count for length, count in rest) == 65 * 4096  # norms; no biases
+    tables = 2 * 128256 * 4096
+    muon = static_bytes(replace(FULL, optimizer="muon"))["optimizer"]
+    assert muon == 4 * LINEAR + 8 * (tables + 65 * 4096)  # embedding and head are AdamW's
+    small = read_shape(QWEN | {"tie_word_embeddings": True})
+    counted = [r * c * n for r, c, n in optimizer_parts(small, "adamw")[0]]
+    counted += [length * count for length, count in optimizer_parts(small, "adamw")[1]]
+    assert sum(counted) == small.parameters
+
+
+QWEN = {
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "vocab_size": 100,
+    "attention_bias": True,
+}
+
+
+def test_the_update_of_a_full_step_is_room_beyond_the_activations() -> None:
+    """On CUDA torch's AdamW keeps a temporary of every tensor; bitsandbytes and a CPU do not."""
+    short = replace(FULL, longest_row=8, trained=4)
+    step = sum(estimate(short)[name] for name in ("activations", "logits_loss", "update"))
+    assert step == 4 * 8_030_261_248
+    assert estimate(replace(short, optimizer="adamw_8bit"))["update"] == 0
+    assert "update" not in estimate(WORK)
+
+
+def test_full_fine_tuning_is_6n() -> None:
+    settings = {"adapter": 8_030_261_248, "context": 0, "full": True}
+    assert flops_per_token(SHAPE, **settings) == 6 * 8_030_261_248
+    again = flops_per_token(SHAPE, **settings, recomputed_blocks=32)
+    assert again == 6 * 8_030_261_248 + 2 * LINEAR

@@ -1,16 +1,19 @@
 """Decisions: dominant bucket, changes with their savings, time and money, the refusal's words."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from hashtune.errors import InputError
 from hashtune.memory.activations import estimate
 from hashtune.memory.closed_form import Workload
-from hashtune.memory.decisions import decide, duration
+from hashtune.memory.decisions import as_lora, decide, duration
 from hashtune.memory.report import describe, lines, refuse
 from hashtune.memory.shapes import read_shape
 
+ROOT = Path(__file__).parents[2]
 SHAPE = read_shape(
     {
         "model_type": "llama",
@@ -170,3 +173,12 @@ def test_report_is_plain_and_complete() -> None:
     assert report["model"]["trainable_share"] == 0.00522312
     assert report["unchunked_logits_gb"] == {"fp32": 1.051, "bf16": 0.525}
     assert lines(report)["needed"] == f"{NEEDED / 1e9:.3f} of 80.000 GB"
+
+
+def test_the_way_out_of_full_fine_tuning_is_the_shipped_lora() -> None:
+    shipped = yaml.safe_load((ROOT / "conf/method/lora.yaml").read_text(encoding="utf-8"))
+    work = as_lora(replace(WORK, full=True, targets=(), r=0))
+    assert (work.full, work.variant, work.r, work.targets) == (
+        *(False, shipped["variant"], shipped["r"], shipped["targets"]),
+    )
+    assert work.dropout == bool(shipped["dropout"])

@@ -23,6 +23,7 @@ def test_committed_params_are_what_conf_composes(root, monkeypatch):
         ["method=qlora"],
         ["method=prompt", "data.packing=false"],
         ["method=prefix", "data.packing=false"],
+        ["method=full"],
         ["hardware=h100"],
         ["base_model=synthetic"],
         ["quantization=int8", "method.type=qlora"],

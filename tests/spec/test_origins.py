@@ -88,7 +88,7 @@ def test_a_value_that_was_given_is_named_as_given(project, overrides, said):
             ["seed=7", "method=nosuch"],
             "override method=nosuch",
             "In 'config': Could not find 'method/nosuch'\n"
-            "    Available options in 'method':\n    dora\n    lora\n    prefix\n"
+            "    Available options in 'method':\n    dora\n    full\n    lora\n    prefix\n"
             "    prompt\n    qlora\n    rslora",
         ),
         (
@@ -100,7 +100,7 @@ def test_a_value_that_was_given_is_named_as_given(project, overrides, said):
             ["optim.lrr=1", "method=nosuch"],
             "overrides optim.lrr=1 method=nosuch",
             "In 'config': Could not find 'method/nosuch'\n"
-            "    Available options in 'method':\n    dora\n    lora\n    prefix\n"
+            "    Available options in 'method':\n    dora\n    full\n    lora\n    prefix\n"
             "    prompt\n    qlora\n    rslora",
         ),
     ],

@@ -17,6 +17,10 @@ SOFT = {
     "data.packing": False,
     "batch.attention": "mask",
 }
+FULL = {
+    "method.type": "full",
+    **dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")]),
+}
 BRANCH = {"path": "data/no", "sha256": HASH}
 START = {"schedule.decay_start": 80}
 
@@ -244,6 +248,31 @@ def test_a_method_s_wrong_fields_are_all_named(project):
     changes = {"method.type": "prefix", "data.packing": False, "batch.attention": "mask"}
     names = ("variant", "r", "alpha", "dropout", "targets", "virtual_tokens")
     assert found(project, changes) == [(f"method.{name}", "contradiction") for name in names]
+
+
+def test_full_has_no_field_beside_its_type(project):
+    assert found(project, FULL) == []
+    wrong = {"method.type": "full"}
+    names = ("variant", "r", "alpha", "dropout", "targets")
+    assert found(project, wrong) == [(f"method.{name}", "contradiction") for name in names]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_full_excludes_is_refused_once(project, precision):
+    init = {"path": "data/none", "sha256": "0" * 64}
+    changes = {**FULL, "quantization.type": "nf4", "base_model.init_adapter": init}
+    changes |= {"optim.master_weights": False, "precision": precision}
+    assert sorted(found(project, changes)) == [
+        ("base_model.init_adapter", "contradiction"),
+        ("optim.master_weights", "contradiction"),
+        ("quantization.type", "contradiction"),
+    ]
+
+
+def test_full_in_tf32_may_be_planned_for_a_gpu(project):
+    tf32 = {**FULL, "precision": "tf32"}
+    assert found(project, tf32 | {"hardware.device": "cuda"}) == []
+    assert found(project, tf32) == [("precision", "cuda-only")]
 
 
 def test_a_paged_optimizer_may_be_planned_for_a_gpu(project):

@@ -167,6 +167,16 @@ def test_full_fine_tuning_wants_about_a_tenth() -> None:
     assert 4 <= lora[0].low / full[0].low <= 10 <= lora[0].high / full[0].high <= 25
 
 
+def test_full_fine_tuning_at_a_rate_of_lora_gets_a_hint() -> None:
+    none = dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")])
+    full = {"method.type": "full", **none}
+    assert list(hints(spec({**full, "optim.lr": 1e-5}))) == []
+    assert list(hints(spec({**full, "optim.lr": 1e-4}))) == [
+        "optim.lr 0.0001 is above 5e-06 to 2e-05, usual for full with adamw "
+        "(TM, lab L3.3; a tenth of LoRA's)"
+    ]
+
+
 def test_every_range_has_a_source_and_two_ends() -> None:
     assert all(usual.source and usual.low < usual.high for usual in RANGES)
 

@@ -149,7 +149,12 @@ def entry_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path) -> None:
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path, method: str) -> None:
+    if method == "full":
+        params = read_params()
+        params["method"] = dict.fromkeys(params["method"]) | {"type": "full"}
+        Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     tokenize.run()
     pack.run()
     train.run()
@@ -162,7 +167,8 @@ def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path) -> N
     config = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     assert config == {"eos_token_id": [0, 2, 514]}  # C26: the template's stop is among them
     assert (folder / "chat_template.jinja").read_text(encoding="utf-8") == TEMPLATE
-    tokenizer, model = load_plainly(materialise(manifest), folder)
+    load = load_whole if method == "full" else load_plainly
+    tokenizer, model = load(materialise(manifest), folder)
     prompt = tokenizer.apply_chat_template(
         TALK[:1], add_generation_prompt=True, return_dict=False, tokenize=True
     )
@@ -222,6 +228,17 @@ def load_plainly(base_dir: Path, folder: Path) -> tuple[Any, Any]:
     exec(GROW.format(added=ADDED), names)
     assert model.get_input_embeddings().num_embeddings == 515
     return tokenizer, peft.PeftModel.from_pretrained(model, str(folder)).eval()
+
+
+def load_whole(_base_dir: Path, folder: Path) -> tuple[Any, Any]:
+    """The steps of the card of full fine-tuning: no base, no PEFT."""
+    card = (folder / "README.md").read_text(encoding="utf-8").split("```python\n")[1]
+    snippet = card.split("```")[0].replace("build/release/adapter", str(folder))
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    model = names["model"].eval()
+    assert model.get_input_embeddings().num_embeddings == model.config.vocab_size == 515
+    return names["tokenizer"], model
 
 
 def test_other_added_tokens_are_another_training(project: Path, root: Path) -> None:

@@ -178,6 +178,40 @@ def test_virtual_tokens_are_reckoned_with(
     assert "method=qlora" not in settings
 
 
+def full_params(**changes: Any) -> None:
+    none = dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")])
+    write_params(**none, **{"method.type": "full"}, **changes)
+
+
+def test_full_fine_tuning_counts_every_parameter_four_times_and_no_adapter(checkout: Path) -> None:
+    """adamw: weight, gradient, two moments, each fp32."""
+    full_params(**{"precision": "bf16"})
+    plan.run()
+    report, parameters = writers.read_json(REPORT), 134_515_008
+    assert report["model"]["trainable"] == parameters
+    assert report["model"]["trainable_share"] == 1.0
+    assert report["model"]["targets"] == {}
+    buckets = report["buckets_bytes"]
+    assert "adapter" not in buckets
+    assert (buckets["weights"], buckets["gradients"]) == (4 * parameters, 4 * parameters)
+    assert (buckets["master"], buckets["optimizer"]) == (0, 8 * parameters)
+    assert {"method=lora", "method=qlora", "optim=adamw_8bit"} <= {
+        change["setting"] for change in report["changes"]
+    }
+
+
+def test_full_fine_tuning_that_does_not_fit_is_refused_with_lora_as_a_way_out(
+    checkout: Path,
+) -> None:
+    full_params(**{"hardware.memory_gb": 2.0, "batch.micro": 1})
+    with pytest.raises(InputError) as caught:
+        plan.run()
+    text = str(caught.value)
+    assert "the largest part is optimizer with 1.08 GB" in text
+    assert "method=lora saves" in text
+    assert not FITS.exists()
+
+
 def test_too_large_is_refused_and_nothing_written(checkout: Path) -> None:
     write_params(**{"hardware.memory_gb": 1.0})
     with pytest.raises(InputError) as caught:

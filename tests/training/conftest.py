@@ -5,6 +5,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,19 @@ def make_soft(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
         return build_trainee(
             base, method, precision=precision, seed=seed, master_weights=master_weights
         )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_full(make_base: Callable[..., Any]) -> Callable[..., Trainee]:
+    """A trainee of method.type full: the base itself."""
+
+    def make(*, precision: str = "fp32", dtype: torch.dtype = torch.float32) -> Trainee:
+        fields = ("variant", "r", "alpha", "dropout", "targets", "virtual_tokens")
+        method = Method(type="full", **dict.fromkeys(fields))
+        base, again = make_base(dtype), partial(make_base, dtype)
+        return build_trainee(base, method, precision=precision, seed=7, again=again)
 
     return make
 

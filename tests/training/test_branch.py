@@ -42,6 +42,8 @@ TINY: Params = {
         **{"decay": "1-sqrt", "decay_start": 4},
     },
 }
+FULL = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets", "virtual_tokens"))
+FULL |= {"type": "full"}
 CODE = {"python": "3.11", "modules": {"a": "1"}, "packages": {"torch": "2.13.0"}}
 DECAY = 8  # steps of the run that decays after update 4; the run that keeps the state has 10
 HELD = {"schedule": {"decay_start": 7}, "checkpoint": {"keep_stable": 4}}
@@ -143,6 +145,7 @@ def refusal(write: Callable[..., None], *changes: dict[str, Any]) -> list[tuple[
         {"optim": {"name": "adamw_8bit", "neftune_alpha": 5.0}},
         {"optim": {"name": "muon", "beta1": 0.95}},
         {"precision": "fp16", "schedule": {"decay": "linear"}},
+        {"method": FULL},
     ],
 )
 def test_a_branched_decay_has_the_bits_of_one_long_run(

@@ -21,6 +21,7 @@ from hashtune.spec.schema import Spec
 from hashtune.stages import train
 from hashtune.store.loader import resolve
 from hashtune.store.manifest import manifest_json, read_manifest
+from hashtune.training.adapter import weights_file
 from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
 
@@ -34,6 +35,7 @@ ALONGSIDE = {  # what a choice needs beside it
     "method=prefix": ["data.packing=false"],
 }
 SINGLE = {"method=prompt", "method=prefix"}  # rows of one document
+NO_RANK = SINGLE | {"method=full"}
 CHOICES = [
     f"{group}={file.stem}" for group in GROUPS for file in sorted((ROOT / "conf" / group).glob("*"))
 ]
@@ -81,7 +83,7 @@ def as_one_document(row: Row) -> Row:
 
 def composed(choice: str, *more: str) -> tuple[Spec, str]:
     with chdir(ROOT):  # where conf/ is stamped
-        small = [] if choice in SINGLE else ["method.r=2"]
+        small = [] if choice in NO_RANK else ["method.r=2"]
         text = compose(ROOT, [*TOY, *small, *ALONGSIDE.get(choice, []), choice, *more])
     return validate(parse(text)), text
 
@@ -112,9 +114,9 @@ def test_composes_loads_and_trains_three_steps(choice: str, checkout: Path, plan
     first = writers.read_json(Path("reports/train.json"))
     assert (first["steps"], first["skipped_steps"]) == (3, 0)
     assert first["loss_last"] != first["loss_first"]  # layers moved: train refuses the others
-    weights = (train.OUT / "adapter" / train.WEIGHTS).read_bytes()
+    weights = weights_file(train.OUT / "adapter").read_bytes()
     train.run()
-    assert (train.OUT / "adapter" / train.WEIGHTS).read_bytes() == weights
+    assert weights_file(train.OUT / "adapter").read_bytes() == weights
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """Loss and gradients with every parameter trained, against a plain loop of transformers.
 
-No method trains the base yet; this says that our step would. Ours runs two packed rows, the plain
-loop each document alone, both in fp32. Stated tolerance: loss 1e-6 relative, each gradient 1e-5 of
+Ours is the trainee of method.type full over two packed rows, the plain loop runs each document
+alone, both in fp32. Stated tolerance: loss 1e-6 relative, each gradient 1e-5 of
 its largest element.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from hashtune.training.batches import Batch, collate
 from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
 
+MakeFull = Callable[..., Trainee]
 Result = tuple[float, dict[str, Tensor]]
 
 
@@ -26,15 +26,12 @@ def gradients(model: Any) -> dict[str, Tensor]:
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-def ours(base: Any, batch: Batch) -> Result:
-    """The step's own forward and loss; of PEFT a trainee needs only the way to the base."""
-    bare = SimpleNamespace(
-        get_base_model=lambda: base, active_peft_config=SimpleNamespace(is_prompt_learning=False)
-    )
-    trainee = Trainee(bare, dict(base.named_parameters()), "fp32")
+def ours(trainee: Trainee, batch: Batch) -> Result:
+    """The step's own forward and loss."""
     sums = token_losses(trainee.hidden(batch), batch.labels, trainee.head)
     (sums.loss / sums.tokens).backward()
-    return float(sums.loss.detach()) / sums.tokens, gradients(base)
+    named = {name: parameter.grad for name, parameter in trainee.parameters.items()}
+    return float(sums.loss.detach()) / sums.tokens, named
 
 
 def theirs(base: Any, rows: list[Row]) -> Result:
@@ -68,9 +65,9 @@ def worst(grads: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
 
 
 def test_every_parameter_has_the_gradient_of_the_plain_loop(
-    make_base: Callable[..., Any], rows: list[Row]
+    make_base: Callable[..., Any], make_full: MakeFull, rows: list[Row]
 ) -> None:
-    loss, grads = ours(make_base(), collate(rows))
+    loss, grads = ours(make_full(), collate(rows))
     their_loss, their_grads = theirs(make_base(), rows)
     assert loss == pytest.approx(their_loss, rel=1e-6)
     assert len(grads) == 20  # 2 blocks of 9, the last norm, the embedding that is also the head
@@ -78,11 +75,11 @@ def test_every_parameter_has_the_gradient_of_the_plain_loop(
 
 
 def test_documents_that_see_each_other_are_no_parity(
-    make_base: Callable[..., Any], rows: list[Row]
+    make_base: Callable[..., Any], make_full: MakeFull, rows: list[Row]
 ) -> None:
     """Planted fault: each row taken as one document."""
     leaking = collate([replace(row, lengths=[sum(row.lengths)]) for row in rows])
-    loss, grads = ours(make_base(), leaking)
+    loss, grads = ours(make_full(), leaking)
     their_loss, their_grads = theirs(make_base(), rows)
     assert loss != pytest.approx(their_loss, rel=1e-6)
     assert worst(grads, their_grads) > 1e-3

@@ -324,3 +324,22 @@ def test_the_proof_leaves_everything_as_it_was(
     for name, parameter in trainee.parameters.items():
         assert torch.equal(parameter, before[name])
         assert parameter.grad is None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_of_full_fine_tuning_attention_alone_is_fused_and_proven(
+    make_full: MakeTrainee, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """The other parts know frozen weights only; a wrong backward of this one is seen too."""
+    trainee = make_full(precision=precision)
+    attend_as(trainee.peft.get_base_model(), "documents", [], "fused")
+    trainee = replace(trainee, fused=attach(trainee.peft, precision=precision))
+    parts = dict.fromkeys(("linear", "gated", "norm", "head"), 0)
+    assert check.fused_counts(trainee) == {**parts, "attention": 1}
+    row = make_row(0, [40])
+    check_fused(compare_fused(trainee, row), precision)
+    monkeypatch.setattr(CausalAttention, "backward", staticmethod(planted_attention))
+    with pytest.raises(InputError, match="fused parts give other values"):
+        check_fused(compare_fused(trainee, row), precision)
+    attend_as(trainee.peft.get_base_model(), "documents", [], "plain")
+    assert check.fused_counts(trainee) == {**parts, "attention": 0}

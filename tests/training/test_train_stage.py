@@ -11,13 +11,15 @@ import torch
 
 from hashtune import records, writers
 from hashtune.errors import InputError, Stopped
+from hashtune.memory.shapes import read_shape
 from hashtune.spec.load import read_spec
 from hashtune.spec.schema import Spec
 from hashtune.stages import train
 from hashtune.store.loader import resolve
-from hashtune.store.manifest import manifest_json
+from hashtune.store.manifest import manifest_json, read_manifest
 from hashtune.store.numerics import set_fp32_products
 from hashtune.training import start
+from hashtune.training.adapter import WEIGHTS
 from hashtune.training.model import Trainee
 from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
@@ -193,7 +195,7 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     assert report["trainable_parameters"] == 2 * 2 * (64 + 64)  # 2 layers, q: A 2x64, B 64x2
     assert report["targets"] == {"q_proj": 2}
     assert report["route"] == "fp32 adapter, fp32 base, no autocast"
-    assert report["adapter_sha256"] == writers.sha256_file(train.OUT / "adapter" / train.WEIGHTS)
+    assert report["adapter_sha256"] == writers.sha256_file(train.OUT / "adapter" / WEIGHTS)
     assert not any(str(checkout).encode() in data for data in first.values())
     folder = checkout / "home" / "runs" / identity()
     assert sorted(path.name for path in folder.iterdir()) == ["lock", "result"]
@@ -515,7 +517,80 @@ def test_a_second_trainer_takes_the_result(
 
     monkeypatch.setattr(train.runs, "exclusive", Waited)
     monkeypatch.setattr(train, "_train", lambda *args: pytest.fail("it trained"))
-    (train.OUT / "adapter" / train.WEIGHTS).unlink()
+    (train.OUT / "adapter" / WEIGHTS).unlink()
     train.run()
     assert outputs() == first
     assert "took the result of the trainer that was already at it" in capsys.readouterr().out
+
+
+WHOLE = dict.fromkeys(("variant", "r", "alpha", "dropout", "targets", "virtual_tokens"))
+
+
+def test_full_fine_tuning_trains_every_parameter_of_the_plan_and_resumes(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = {"method": {"type": "full", **WHOLE}, "precision": "bf16", "optim": {"lr": 1e-3}}
+    full |= {"kernels": "fused", "batch": {"attention": "documents"}}
+    write_params(full)
+    train.run()
+    straight = outputs()
+    report = json.loads(straight["reports/train.json"])
+    shape = read_shape(read_manifest(train.MANIFEST).config)
+    assert report["trainable_parameters"] == shape.parameters
+    assert report["route"] == "fp32 weights, all trained, bf16 autocast"
+    parts = dict.fromkeys(("linear", "gated", "norm", "head"), 0)  # none is frozen
+    assert report["fused"] == {**parts, "attention": 1}
+    assert (report["steps"], report["targets"]) == (6, {})
+    weights = Path("build/train/adapter/model.safetensors")
+    assert report["adapter_sha256"] == writers.sha256_file(weights)
+    machine = writers.read_json(Path("reports/machine/train.json"))
+    assert machine["flops_convention"].startswith("FLOPs per token: 6 per trained parameter, 12")
+    made: list[StopRequest] = []
+    monkeypatch.setattr(train, "StopRequest", lambda: made.append(Stop()) or made[-1])
+    said = train.frame.say
+
+    def say(text: str) -> None:
+        said(text)
+        if text.startswith("  step 3/"):
+            made[-1].signal = "SIGTERM"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train.frame, "say", say)
+        with pytest.raises(Stopped):
+            train.run()
+    train.run()
+    assert outputs() == straight
+
+
+def test_full_fine_tuning_over_a_quantised_base_is_refused_before_anything_is_loaded(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "load_base", lambda *a, **k: pytest.fail("it loaded"))
+    pin = {"path": "data/first", "sha256": "1" * 64}
+    full = {"method": {"type": "full", **WHOLE}}
+    rounded = {"quantization": {"type": "nf4"}, "optim": {"master_weights": False}}
+    for more, fields in (
+        (rounded, ["quantization.type", "optim.master_weights"]),
+        ({"base_model": {"init_adapter": pin}}, ["base_model.init_adapter"]),
+    ):
+        write_params(full | more)
+        with pytest.raises(InputError) as caught:
+            train.run()
+        assert [finding.field for finding in caught.value.findings] == fields
+
+
+def test_a_frozen_weight_is_refused_under_full_fine_tuning(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the last evaluation puts the first weight back to what the base has."""
+
+    def back(loop: Any) -> None:
+        name = next(iter(loop.trainee.parameters))
+        with torch.no_grad():
+            loop.trainee.parameters[name].copy_(loop.trainee.peft.pinned()[name])
+
+    monkeypatch.setattr(train.Loop, "_evaluate", back)
+    write_params({"method": {"type": "full", **WHOLE}})
+    with pytest.raises(InputError, match=r"19/20 weights moved; still as in the base: model"):
+        train.run()
+    assert not (train.OUT / "adapter").exists()

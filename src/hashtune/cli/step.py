@@ -13,10 +13,10 @@ from hashtune.inspection.steps import Origin, Record, check_examples, in_order, 
 from hashtune.inspection.terminal import as_text
 from hashtune.lineage.lock import other_plan
 from hashtune.spec.load import read_params, read_spec
+from hashtune.spec.methods import adapter_files
 
 LOCK = Path("dvc.lock")
 CODE = Path("build/code/train.json")
-ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
 NEEDED = (
     *(folder / "train.parquet" for folder in (PREPARE, TOKENIZE, PACK)),
     *(PACK / "steps.parquet", LOCK),
@@ -64,7 +64,7 @@ def _checked(text: str, *, again: bool, adapter: Path | None) -> int:
 
 def _no_adapter(folder: Path) -> list[Finding]:
     fix = "name the folder of an adapter, such as build/train/adapter"
-    files = [folder / name for name in ADAPTER]
+    files = [folder / name for name in adapter_files(read_spec("method").method.type)]
     return [
         Finding("no-adapter", "does not exist", file=str(file), fix=fix)
         for file in files

@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ import torch
 from hashtune.errors import Finding, InputError
 from hashtune.evaluation.generate import Stop
 from hashtune.evaluation.soft_prompts import WithVirtualTokens
+from hashtune.store.full_weights import FullModel, has_full_weights
 
 if TYPE_CHECKING:
     from hashtune.chat.template import Template
@@ -74,6 +76,8 @@ def load_evaluated(
 ) -> Any:
     """The base, or the base with an adapter on it, in eval mode, with deterministic algorithms.
 
+    Of full fine-tuning the weights take the place of the base's (store/full_weights.py).
+
     The embedding gets at least `rows` rows, for added tokens.
     Sets torch's thread count and deterministic mode, and TF32 off, for the whole process.
 
@@ -87,7 +91,12 @@ def load_evaluated(
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what CUDA needs to be deterministic
     torch.set_num_threads(threads)
     torch.set_deterministic_debug_mode("error")  # as training does, see training/model.py
-    base = load_base(manifest, dtype=dtype, rows=rows)
+    load = partial(load_base, manifest, dtype=dtype, rows=rows)
+    base = load()
+    if adapter is not None and has_full_weights(adapter):
+        model = FullModel(base, load)
+        model.lay_over(adapter)
+        return model.eval()
     return (base if adapter is None else attach(base, adapter)).eval()
 
 

@@ -1,13 +1,25 @@
 """The model card of a released adapter: what it is, what proved it, how to load it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from hashtune.spec.methods import FULL
+
+LOAD = (
+    "In the root of a clone of the project (the base is the pinned one, fetched if it is missing):"
+)
+FULL_LOAD = """The folder is a whole model: it needs neither the base nor PEFT, and the base's
+license goes with it. In the root of a clone of the project:"""
 
 SNIPPET = """import subprocess, peft, transformers
 base_dir = subprocess.check_output(["hashtune", "base"], text=True).strip()
 tokenizer = transformers.AutoTokenizer.from_pretrained("{folder}")
 model = transformers.AutoModelForCausalLM.from_pretrained(base_dir, dtype="{dtype}")
 {grow}model = peft.PeftModel.from_pretrained(model, "{folder}")
+"""
+FULL_SNIPPET = """import transformers
+tokenizer = transformers.AutoTokenizer.from_pretrained("{folder}")
+model = transformers.AutoModelForCausalLM.from_pretrained("{folder}", dtype="{dtype}")
 """
 # the adapter brings the rows of its added tokens; the base needs the room for them
 GROW = """rows = 1 + max(tokenizer.convert_tokens_to_ids({added}))
@@ -41,15 +53,18 @@ def model_card(entry: Mapping[str, Any], *, folder: str) -> str:
         )
     names = [name for name in dict.fromkeys([method["type"], method["variant"]]) if name]
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[spec["evaluation"]["base_precision"]]
+    full = method["type"] == FULL
+    load = FULL_LOAD if full else LOAD
+    snippet = (FULL_SNIPPET if full else SNIPPET).format(folder=folder, dtype=dtype, grow=grow)
     return f"""---
-library_name: peft
+library_name: {"transformers" if full else "peft"}
 base_model: {base["source"]["repo"]}
 tags: [{", ".join(names)}, hashtune]
 ---
 
 # {entry["name"]}: {entry["run"]}
 
-A {" ".join(names)} adapter ({_size(method)}) over {base["name"]}
+{_what(method, names)} {base["name"]}
 ({base["source"]["repo"]} at {base["source"]["revision"]}), trained for {entry["checkpoint_step"]}
 steps. {began}Verdict of its gate: **{entry["verdict"]}**.
 
@@ -59,14 +74,21 @@ steps. {began}Verdict of its gate: **{entry["verdict"]}**.
 
 ## Load it
 
-In the root of a clone of the project (the base is the pinned one, fetched if it is missing):
+{load}
 
 ```python
-{SNIPPET.format(folder=folder, dtype=dtype, grow=grow)}```
+{snippet}```
 
 Chat template, stop tokens and tokenizer are the ones it was trained with; they lie beside the
 weights. `entry.json` names every input by hash; `dvc repro` on the tagged commit rebuilds it.
 """
+
+
+def _what(method: Mapping[str, Any], names: Sequence[str]) -> str:
+    """What the artifact is, up to the name of the base."""
+    if method["type"] == FULL:
+        return "A full set of weights, no adapter (fp32, every parameter trained), from"
+    return f"A {' '.join(names)} adapter ({_size(method)}) over"
 
 
 def _size(method: Mapping[str, Any]) -> str:

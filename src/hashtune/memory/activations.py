@@ -1,4 +1,4 @@
-"""Activations of a LoRA step: what autograd keeps from forward to backward.
+"""Activations of a step: what autograd keeps from forward to backward.
 
 Read off the modelling code of transformers 5 (sdpa attention, RMSNorm, gated MLP) and PEFT's LoRA
 layer, tensor by tensor; on tiny models saved_tensors_hooks count the same bytes to within 1 %
@@ -15,6 +15,7 @@ in 16 bits; a frozen base keeps less, LoRA adds its own inputs.
     each LoRA A: its input                   in                   gradient of A; see _adapter_bytes
     each LoRA B: its input                   r                    gradient of B
     each DoRA: base's and LoRA's results     2 * out              gradient of the magnitude
+    full: each linear's input, each norm's   in; hidden           gradients of their weights
     attention mask, if any                   longest row          sdpa's floats of a bool mask
 
 With kernels: fused (training/fused/) a plain LoRA step keeps less:
@@ -39,12 +40,14 @@ from hashtune.memory.closed_form import (
     loss_bytes,
     static_bytes,
 )
+from hashtune.memory.full import update_bytes
 from hashtune.memory.shapes import adapted_modules, lora_parameters
 from hashtune.spec.activations import EVERY_NTH_BLOCK
 
 # Forward and backward temporaries beside what is kept: measured at 7 to 11 bytes per token and
 # unit of the widest layer, fp32 and bf16; fused parts have no fp32 copies in bf16.
 WORKSPACE_BYTES = 12
+INT64 = 8
 SHARED_INPUTS = (
     ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     ("self_attn.o_proj",),
@@ -57,6 +60,8 @@ def saved_bytes(work: Workload) -> int:
     """Bytes kept between forward and backward for one micro-batch."""
     layers, again = work.shape.layers, work.recomputed_blocks
     kept = _blocks_bytes(work) * (layers - again) // layers + _checkpoint_bytes(work)
+    if work.full:  # the last norm; the embedding's ids
+        kept += work.tokens * ((2 * work.shape.hidden + 1) * FP32 + INT64)
     return kept + (_rotary_bytes(work) if again < layers else 0)
 
 
@@ -74,7 +79,8 @@ def activation_bytes(work: Workload) -> int:
 
 def _blocks_bytes(work: Workload) -> int:
     """All blocks, none of them checkpointed. Below the first adapter nothing is kept, so the first
-    block's norm is left out, and the last norm behind the blocks stands in for it."""
+    block's norm is left out, and the last norm behind the blocks stands in for it; with `full`
+    all count."""
     shape = work.shape
     blocks = work.tokens * (
         shape.layers * (_norm_bytes(work) + _attention_bytes(work) + _mlp_bytes(work))
@@ -88,7 +94,8 @@ def _checkpoint_bytes(work: Workload) -> int:
     if not work.recomputed_blocks:
         return 0
     inputs = 0 if work.offload else work.recomputed_blocks * _input_bytes(work)
-    return inputs + work.tokens * _one_norm_bytes(work)
+    last = 0 if work.full else work.tokens * _one_norm_bytes(work)
+    return inputs + last
 
 
 def _recomputed_bytes(work: Workload) -> int:
@@ -101,7 +108,10 @@ def _recomputed_bytes(work: Workload) -> int:
 
 
 def _cast_bytes(work: Workload) -> int:
-    """Autocast's copies of all LoRA matrices, which bf16 ones need not."""
+    """Autocast's copies of all LoRA matrices, which bf16 ones need not, or of all linear weights
+    that are trained."""
+    if work.full:
+        return work.shape.linear_weights * work.element if work.element < FP32 else 0
     matrices = lora_parameters(work.shape, work.r, work.targets)
     cast = work.element < work.trained_element and not work.fused_linear
     return matrices * work.element if cast else 0
@@ -131,32 +141,34 @@ def _rotary_bytes(work: Workload) -> int:
 def estimate(work: Workload) -> Buckets:
     """All buckets in bytes; their sum is the peak to plan for."""
     added = {"added_tokens": added_token_bytes(work)} if work.added_tokens else {}
-    return (
-        static_bytes(work)
-        | added
-        | {
-            "activations": activation_bytes(work),
-            "logits_loss": loss_bytes(work),
-            "dequantisation": dequantisation_bytes(work),
-            "overhead": work.overhead_bytes,
-        }
-    )
+    step = {"activations": activation_bytes(work), "logits_loss": loss_bytes(work)}
+    if work.full:  # its optimizer step comes when the activations are gone
+        update = update_bytes(work.shape, work.optimizer, device=work.device)
+        step["update"] = max(0, update - sum(step.values()))
+    last = {"dequantisation": dequantisation_bytes(work), "overhead": work.overhead_bytes}
+    return static_bytes(work) | added | step | last
 
 
 def _norm_bytes(work: Workload) -> int:
     """RMSNorm computes in fp32 and keeps its fp32 input and one factor per vector; fused: the input
-    as it is."""
+    as it is. Where its weight is trained, which is never fused, also what the weight multiplies."""
     shape = work.shape
     bytes_ = shape.block_norms * _one_norm_bytes(work)
     if shape.qk_norm:
         heads = shape.heads + shape.kv_heads
-        element = work.element if work.fused else FP32
-        bytes_ += heads * (shape.head_dim * element + FP32)
+        element = work.element if work.fused_norm else FP32
+        bytes_ += heads * (_norm_vectors(work) * shape.head_dim * element + FP32)
     return bytes_
 
 
 def _one_norm_bytes(work: Workload) -> int:
-    return work.shape.hidden * (work.residual if work.fused else FP32) + FP32
+    element = work.residual if work.fused_norm else FP32
+    return _norm_vectors(work) * work.shape.hidden * element + FP32
+
+
+def _norm_vectors(work: Workload) -> int:
+    """Its input, and what its weight multiplies where that is trained."""
+    return 2 if work.full else 1
 
 
 def _attention_bytes(work: Workload) -> int:
@@ -200,8 +212,10 @@ def _adapter_bytes(work: Workload) -> int:
     from an fp32 adapter's or from the fp32 between quantised blocks), and dropout a mask as well.
     """
     shape = work.shape
-    counts = adapted_modules(shape, work.targets)
     inputs = {linear.name: linear.inputs for linear in shape.linears}
+    if work.full:
+        return shape.layers * _trained_inputs(work, inputs)
+    counts = adapted_modules(shape, work.targets)
     per_element = work.element + (_mask_bytes(work) if work.dropout else 0)
     total = sum(counts.values()) * work.r * work.element
     for group in SHARED_INPUTS:
@@ -214,6 +228,19 @@ def _adapter_bytes(work: Workload) -> int:
             continue
         elif not of_attention or work.by_document:
             total += max(adapted) * inputs[group[0]] * work.element
+    return total
+
+
+def _trained_inputs(work: Workload, inputs: dict[str, int]) -> int:
+    """Inputs of the linear modules of a block whose weights are trained. Below fp32 each module
+    that reads a norm's fp32 output casts it for itself; attention and the MLP's product are in the
+    lower type already."""
+    total = 0
+    for group in SHARED_INPUTS:
+        normed = len(group) > 1
+        copies = len(group) if normed and work.element < FP32 else 1
+        if group != ("self_attn.o_proj",) or work.by_document:
+            total += copies * inputs[group[0]] * work.element
     return total
 
 

@@ -6,16 +6,19 @@
     master         0: the adapter itself, or none     overhead        context, fragmentation
     optimizer      its moments, see optimizer_state.py
     added_tokens   copies of embedding and head, where rows of them are trained
+    update         of full fine-tuning: what its optimizer step needs beyond the activations' room
 
 Allocated memory is the sum without overhead. It is an estimate from above: workspaces that are not
 alive at the same moment are added up. The settings are those of training/: adapter and its state in
 fp32, bf16 or fp16 by autocast, the head on trained positions only. Without master weights the
-adapter is bf16.
+adapter is bf16. In full fine-tuning the weights are what is trained, in fp32, and there is no
+adapter.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
+from hashtune.memory.full import head_bytes, optimizer_parts
 from hashtune.memory.optimizer_state import optimizer_bytes
 from hashtune.memory.shapes import (
     Shape,
@@ -52,7 +55,8 @@ class Workload:
     document, `dropout` that it is above 0. `loss_chunk` is positions per chunk of the loss,
     `added_tokens` how many rows of embedding and head are trained. Of a prompt or prefix (`soft`)
     there are `virtual_tokens` before each row, and no targets. `offload`: inputs of checkpointed
-    blocks wait in host memory. `fused`: kernels: fused.
+    blocks wait in host memory. `fused`: kernels: fused. `full`: the base itself is trained; no
+    targets and no quantization.
     """
 
     shape: Shape
@@ -77,6 +81,7 @@ class Workload:
     virtual_tokens: int = 0
     checkpointing: Literal["none", "selective", "full"] = "none"
     offload: bool = False
+    full: bool = False
     master_weights: bool = True
     fused: bool = False
 
@@ -84,13 +89,19 @@ class Workload:
     def fused_linear(self) -> bool:
         """Whether LoRA's linear layers have the backward of training/fused/lora.py."""
         plain = self.quantization != "none" or self.dropout or self.variant == "dora"
-        return self.fused and not plain and self.soft is None
+        return self.fused and not plain and self.soft is None and not self.full
+
+    @property
+    def fused_norm(self) -> bool:
+        """Whether norms have the backward of training/fused/norm.py, which knows frozen ones."""
+        return self.fused and not self.full
 
     @property
     def fused_head(self) -> bool:
         """Whether the loss has the backward of training/fused/head.py."""
         lower = self.precision == "bf16" and self.quantization == "none"
-        return self.fused and (self.element == FP32 or lower) and not self.added_tokens
+        possible = self.fused and not self.full and not self.added_tokens
+        return possible and (self.element == FP32 or lower)
 
     @property
     def keys(self) -> int:
@@ -114,8 +125,9 @@ class Workload:
 
     @property
     def residual(self) -> int:
-        """Bytes of an element between the blocks: fp32 when quantised, since embeddings are."""
-        return self.element if self.quantization == "none" else FP32
+        """Bytes of an element between the blocks: fp32 when quantised or trained in full, since
+        embeddings are."""
+        return FP32 if self.full or self.quantization != "none" else self.element
 
     @property
     def recomputed_blocks(self) -> int:
@@ -127,7 +139,9 @@ class Workload:
     @property
     def adapter_parameters(self) -> int:
         """Trainable parameters: LoRA with DoRA's vectors, and the rows of added tokens (those of a
-        tied head once), or the virtual tokens."""
+        tied head once), or the virtual tokens; or all there are."""
+        if self.full:
+            return self.shape.parameters
         magnitudes = sum(length * count for length, count in self.magnitudes)
         rows = self.added_tokens * (1 if self.shape.tied else 2) * self.shape.hidden
         virtual = sum(rows * columns for rows, columns, _ in self.prompt)
@@ -151,6 +165,8 @@ def weight_bytes(work: Workload) -> int:
     PEFT's prepare_model_for_kbit_training casts what is left (embeddings, norms, biases, head)
     to fp32. int8 adds an fp32 scale per output row (Dettmers et al. 2022, arXiv 2208.07339)."""
     shape = work.shape
+    if work.full:
+        return shape.parameters * FP32
     if work.quantization == "none":
         return shape.parameters * work.element
     rest = (shape.parameters - shape.linear_weights) * FP32
@@ -190,8 +206,10 @@ def loss_bytes(work: Workload) -> int:
     more than one chunk each is recomputed in the backward, so one of the five is not kept. Added:
     the last hidden states and the trained ones among them.
     """
-    states = work.tokens + work.micro * work.trained
-    return logits_bytes(work) + states * work.shape.hidden * work.residual
+    trained = work.micro * work.trained
+    states = (work.tokens + trained) * work.shape.hidden * work.residual
+    head = head_bytes(work.shape, trained=trained, element=work.element) if work.full else 0
+    return logits_bytes(work) + states + head
 
 
 def logits_bytes(work: Workload) -> int:
@@ -208,8 +226,17 @@ def logits_bytes(work: Workload) -> int:
 
 def static_bytes(work: Workload) -> Buckets:
     """What is there before a token arrives. An fp32 adapter is its own master copy, and a bf16 one
-    has none."""
+    has none; the weights of full fine-tuning, which has no adapter, are their own too."""
     adapter = work.adapter_parameters
+    if work.full:
+        return {
+            "weights": weight_bytes(work),
+            "gradients": adapter * FP32,
+            "master": 0,
+            "optimizer": optimizer_bytes(
+                work.optimizer, *optimizer_parts(work.shape, work.optimizer)
+            ),
+        }
     matrices, vectors = lora_matrices(work.shape, work.r, work.targets), list(work.magnitudes)
     if work.optimizer == "muon":  # an embedding by its name, so AdamW's
         vectors += [(rows * columns, count) for rows, columns, count in work.prompt]
@@ -233,17 +260,18 @@ def full_logits_bytes(*, tokens: int, vocab: int) -> Buckets:
 
 
 def flops_per_token(
-    shape: Shape, *, adapter: int, context: float, recomputed_blocks: int = 0
+    shape: Shape, *, adapter: int, context: float, recomputed_blocks: int = 0, full: bool = False
 ) -> float:
-    """FLOPs to train on one token with LoRA, those of blocks that are computed again included, as
-    training reckons its HFU.
+    """FLOPs to train on one token, those of blocks that are computed again included, as training
+    reckons its HFU: 4 for each frozen parameter and 6 for each trained one; `full`: all of them.
 
     `context` is the mean length of the document that a token lies in.
     """
     width = shape.heads * shape.head_dim
-    again = (shape.linear_weights + adapter) * recomputed_blocks // shape.layers
+    beside = 0 if full else adapter
+    again = (shape.linear_weights + beside) * recomputed_blocks // shape.layers
     work = Work(
-        *(shape.parameters, adapter, shape.layers, width),
+        *(0 if full else shape.parameters, adapter, shape.layers, width),
         again=again,
         layers_again=recomputed_blocks,
     )

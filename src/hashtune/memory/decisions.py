@@ -69,6 +69,11 @@ def decide(work: Workload, *, available: int) -> Decision:
     )
 
 
+def as_lora(work: Workload) -> Workload:
+    """The same step with the adapter of conf/method/lora.yaml (a test compares the two)."""
+    return replace(work, full=False, variant="lora", r=16, targets="all-linear", dropout=False)
+
+
 def _edits(work: Workload) -> dict[str, Edit]:
     """The changes worth trying, as "setting=value"."""
     return _batch_edits(work) | _method_edits(work) | _step_edits(work)
@@ -91,7 +96,20 @@ def _batch_edits(work: Workload) -> dict[str, Edit]:
     return edits
 
 
+def _full_edits(work: Workload) -> dict[str, Edit]:
+    """Another method, or another optimizer, whose state is the largest part."""
+    edits: dict[str, Edit] = {
+        "method=lora": as_lora,
+        "method=qlora": lambda w: replace(as_lora(w), quantization="nf4", double_quant=True),
+    }
+    if not work.optimizer.endswith("8bit"):
+        edits["optim=adamw_8bit"] = lambda w: replace(w, optimizer="adamw_8bit")
+    return edits
+
+
 def _method_edits(work: Workload) -> dict[str, Edit]:
+    if work.full:
+        return _full_edits(work)
     edits: dict[str, Edit] = {}
     if work.quantization != "nf4":  # beside virtual tokens, the base alone
         setting = "method=qlora" if work.soft is None else "quantization=nf4"
@@ -155,6 +173,7 @@ def duration(
         adapter=work.adapter_parameters,
         context=context,
         recomputed_blocks=work.recomputed_blocks,
+        full=work.full,
     )
     speed = peak_tflops * 1e12 * expected_utilisation / each
     hours = tokens / speed / SECONDS_PER_HOUR

@@ -12,13 +12,13 @@ from typing import Any
 
 from hashtune.errors import Finding
 from hashtune.spec.init_tokens import INDICES, RULE, token_findings
+from hashtune.spec.methods import PEFT_FILES
 from hashtune.spec.places import PARAMS, folder_findings
 from hashtune.spec.schema import InitAdapter, Method
 from hashtune.strict_json import StrictJsonError, parse_strict
 from hashtune.writers import sha256_file
 
-WEIGHTS = "adapter_model.safetensors"
-CONFIG = "adapter_config.json"
+WEIGHTS, CONFIG = PEFT_FILES
 FIELD = "base_model.init_adapter"
 KIND = "LORA"  # of the adapters that training continues from, and the methods that have it
 METHODS = ("lora", "qlora")

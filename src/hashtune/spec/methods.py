@@ -1,4 +1,4 @@
-"""Which fields a method has, and what a prompt or prefix excludes."""
+"""Which fields a method has, what it excludes, and the names of the files it leaves."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,22 @@ from hashtune.errors import Finding
 from hashtune.spec.schema import Spec
 
 FILE = "params.yaml"
+FULL = "full"  # no adapter: the base itself is trained
+FULL_FILES = ("model.safetensors", "full.json")  # weights and settings, in the adapter's folder
+PEFT_FILES = ("adapter_model.safetensors", "adapter_config.json")
 SOFT = ("prompt", "prefix")  # virtual tokens; no matrices beside the base's
 FIELDS = {
     "lora": ("variant", "r", "alpha", "dropout", "targets"),
     "qlora": ("variant", "r", "alpha", "dropout", "targets"),
     "prompt": ("virtual_tokens",),
     "prefix": ("virtual_tokens",),
+    "full": (),
 }
+
+
+def adapter_files(kind: str) -> tuple[str, str]:
+    """Names of weights and settings that training with this method.type leaves."""
+    return FULL_FILES if kind == FULL else PEFT_FILES
 
 
 def method_findings(spec: Spec) -> list[Finding]:
@@ -20,6 +29,22 @@ def method_findings(spec: Spec) -> list[Finding]:
     found = list(_fields(spec))
     if spec.method.type in SOFT:
         found += _one_document(spec)
+    if spec.method.type == FULL:
+        found += full_findings(spec)
+    return found
+
+
+def full_findings(spec: Spec) -> list[Finding]:
+    """What method.type full excludes; `train` asks again before it loads the base."""
+    found = []
+    if (stored := spec.quantization.type) != "none":
+        message = f"full trains the base's own weights, and those of {stored} are codes"
+        fix = "quantization=none, or method=qlora"
+        found.append(_finding("quantization.type", message, fix))
+    if not spec.optim.master_weights:
+        message = "full loads and trains fp32 weights, which are their own master weights"
+        fix = "optim.master_weights=true, or method=lora"
+        found.append(_finding("optim.master_weights", message, fix))
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from hashtune.errors import Finding
 from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
-from hashtune.spec.methods import SOFT
+from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.places import place
 from hashtune.spec.rows import REMOTE, address_fault, field_faults, policy_faults, remote_scheme
 from hashtune.spec.schema import HeldOut, Source, Spec
@@ -202,8 +202,10 @@ def _files(spec: Spec, root: Path) -> Iterator[Finding]:
 
 def _contradictions(spec: Spec) -> Iterator[Finding]:
     quantized = spec.quantization.type != "none"
-    # a prompt or prefix is the same over either base: no matrix beside a quantised one
-    if spec.method.type not in SOFT and (spec.method.type == "qlora") != quantized:
+    # a prompt or prefix is the same over either base: no matrix beside a quantised one; methods.py
+    # has a finding of its own for full
+    free = spec.method.type in {*SOFT, FULL}
+    if not free and (spec.method.type == "qlora") != quantized:
         yield _finding(
             "method.type",
             f"{spec.method.type} over quantization.type {spec.quantization.type}",

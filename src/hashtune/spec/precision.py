@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from hashtune.errors import Finding
+from hashtune.spec.methods import FULL
 from hashtune.spec.schema import Optim, Precision, Spec
 
 FILE = "params.yaml"
@@ -43,6 +44,8 @@ def precision_findings(spec: Spec) -> list[Finding]:
     """All findings about types, before anything is computed."""
     on_cpu = spec.hardware.device == "cpu"
     found = tf32_on_cpu(spec.precision) if on_cpu else []
+    if spec.method.type == FULL:  # methods.py refuses the same field for another reason
+        return found
     return found + without_master(spec.precision, spec.optim)
 
 

@@ -217,10 +217,10 @@ class Quantization(Section):
 class Method(Section):
     """The adapter. `qlora` is LoRA over a quantised base; the variant holds over either: rslora
     scales by alpha / sqrt(r), dora trains a magnitude for each output. `targets`: "all-linear" or
-    names and patterns (targets.py). `prompt` and `prefix` have virtual tokens and nothing else
-    (methods.py)."""
+    names and patterns (targets.py). `prompt` and `prefix` have virtual tokens and nothing else,
+    `full` trains the base itself and has nothing beside its type (methods.py)."""
 
-    type: Literal["lora", "qlora", "prompt", "prefix"]
+    type: Literal["lora", "qlora", "prompt", "prefix", "full"]
     variant: Variant | None
     r: Count | None
     alpha: Positive | None

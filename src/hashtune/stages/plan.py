@@ -16,7 +16,7 @@ from hashtune.memory.report import describe, lines, refuse
 from hashtune.memory.shapes import read_shape
 from hashtune.packing.stats import step_shape
 from hashtune.spec.branch import branch_step
-from hashtune.spec.methods import SOFT
+from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.precision import stored_type
 from hashtune.spec.schema import Method
 from hashtune.store.manifest import read_manifest
@@ -61,7 +61,7 @@ def run() -> None:
         loss_chunk=LOSS_CHUNK,
         device=spec.hardware.device,
         overhead_bytes=round(spec.hardware.overhead_gb * GB),
-        added_tokens=added,
+        added_tokens=0 if spec.method.type == FULL else added,  # full trains all rows
         checkpointing=spec.activations.checkpointing,
         offload=spec.activations.offload,
         fused=fused,
@@ -92,6 +92,7 @@ def _method(method: Method) -> dict[str, Any]:
         "r": method.r or 0,
         "targets": targets if isinstance(targets, str) else tuple(targets),
         "dropout": bool(method.dropout),
+        "full": method.type == FULL,
         "soft": method.type if method.type in SOFT else None,
         "virtual_tokens": method.virtual_tokens or 0,
     }

@@ -12,6 +12,7 @@ from hashtune import frame, writers
 from hashtune.errors import Finding, InputError
 from hashtune.lineage.card import model_card
 from hashtune.lineage.entry import build_entry, hash_files
+from hashtune.spec.methods import FULL, FULL_FILES
 from hashtune.store.added_tokens import write_tokenizer
 from hashtune.store.contents import template_text
 from hashtune.store.loader import load_tokenizer, materialise
@@ -72,7 +73,17 @@ def _write_adapter(folder: Path, entry: dict[str, Any], manifest: Manifest) -> N
         folder / "generation_config.json",
         {"eos_token_id": writers.read_json(Path("reports/tokenize.json"))["stop_ids"]},
     )
+    if entry["spec"]["method"]["type"] == FULL:
+        writers.write_json(folder / "config.json", full_config(manifest, folder))
     writers.write_text(folder / "README.md", model_card(entry, folder=(OUT / "adapter").as_posix()))
+
+
+def full_config(manifest: Manifest, folder: Path) -> dict[str, Any]:
+    """The base's config.json, true for the trained weights in `folder`: their type, and how many
+    rows the embedding has with added tokens."""
+    written = writers.read_json(folder / FULL_FILES[1])
+    config = {key: value for key, value in manifest.config.items() if key != "torch_dtype"}
+    return config | {key: written[key] for key in ("dtype", "vocab_size")}
 
 
 def _write_added(folder: Path, manifest: Manifest, texts: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""train: the adapter.
+"""train: the adapter, or with method.type full a whole set of weights in its place.
 
 Reads the packing plan and the base, and where they are pinned the adapter to continue from
 (base_model.init_adapter) and the state of another run's stable phase (schedule.branch_from); trains
@@ -21,10 +21,10 @@ from hashtune.spec.schema import Layout, Spec
 from hashtune.store.loader import home
 from hashtune.store.manifest import read_manifest
 from hashtune.training import runs
-from hashtune.training.adapter import WEIGHTS, write_adapter
+from hashtune.training.adapter import weights_file, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
 from hashtune.training.backends import VARIABLE
-from hashtune.training.fused.check import check_fused, compare_fused
+from hashtune.training.fused.check import check_fused, compare_fused, fused_counts
 from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
@@ -173,7 +173,8 @@ def _probe(trainee: Trainee, plan: Plan, layout: Layout) -> dict[str, object]:
 
 
 def _fused(trainee: Trainee, plan: Plan) -> dict[str, object]:
-    if not any(trainee.fused.counts.values()):
+    counts = fused_counts(trainee)
+    if not any(counts.values()):
         return {"fused": "nothing"}
     difference = compare_fused(trainee, plan.rows[0])
     check_fused(difference, trainee.precision)
@@ -181,18 +182,17 @@ def _fused(trainee: Trainee, plan: Plan) -> dict[str, object]:
         f"  fused parts give the plain model's values: loss off by {difference.loss:.1e}, "
         f"gradients by at most {difference.gradient:.1e}"
     )
-    return {"fused": trainee.fused.counts}
+    return {"fused": counts}
 
 
 def _report(loop: Loop, begun: Start, facts: dict[str, object]) -> None:
-    weights = OUTPUTS["adapter"] / WEIGHTS
     report = {**summarise(loop, OUTPUTS["adapter"]), **facts}
     measured = measure(loop)
     signals = [signal.name for signal in loop.journal.watcher.fired]
     frame.write_report("train", report)
-    frame.write_machine("train", measured, belongs_to=weights)
+    frame.write_machine("train", measured, belongs_to=weights_file(OUTPUTS["adapter"]))
     frame.closing_table(
-        f"train: adapter over {begun.manifest.name}",
+        f"train: {'all weights of' if loop.trainee.full else 'adapter over'} {begun.manifest.name}",
         report | {"signals": ", ".join(signals) or "none", "speed": speed_line(measured)},
     )
 

@@ -27,10 +27,13 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> float
     return float(norm)
 
 
-def check_gradients(parameters: Mapping[str, nn.Parameter], rows: Sequence[Row]) -> None:
+def check_gradients(
+    parameters: Mapping[str, nn.Parameter], rows: Sequence[Row], *, full: bool = False
+) -> None:
     """Raise InputError naming trainable tensors that the loss of these rows does not reach.
 
-    Those without a gradient, and each lora_B whose gradient is zero. A zero says nothing of a
+    Those without a gradient, and each lora_B whose gradient is zero; each weight, when the base
+    itself is trained (`full`). A zero says nothing of a
     lora_A, whose gradient holds B as a factor and B begins at zero; nor where every trained token
     sees one token only, since attention over one key has no gradient for its query. That the
     gradients are finite is the step's own check, by their norm.
@@ -39,7 +42,7 @@ def check_gradients(parameters: Mapping[str, nn.Parameter], rows: Sequence[Row])
     zero = [
         name
         for name, parameter in parameters.items()
-        if "lora_B" in name and parameter.grad is not None and not parameter.grad.any()
+        if (full or "lora_B" in name) and parameter.grad is not None and not parameter.grad.any()
     ]
     faults = [("no gradient", none), ("a gradient of zero", zero if _sees_two(rows) else [])]
     findings = [
@@ -47,8 +50,10 @@ def check_gradients(parameters: Mapping[str, nn.Parameter], rows: Sequence[Row])
             "no-gradient",
             f"{len(names)} of {len(parameters)} trainable tensors have {what} after the first "
             f"backward: {', '.join(names[:SAMPLES])}",
-            field="method.targets",
-            fix="leave out the modules that the loss does not reach",
+            field="method.type" if full else "method.targets",
+            fix="method=lora with method.targets that the loss reaches"
+            if full
+            else "leave out the modules that the loss does not reach",
         )
         for what, names in faults
         if names

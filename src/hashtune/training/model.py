@@ -1,11 +1,14 @@
-"""The model that is trained: frozen base, PEFT adapter, one forward for loss and probes."""
+"""The model that is trained, one forward for loss and probes.
+
+A frozen base with a PEFT adapter, or a base all of whose weights are trained, in fp32.
+"""
 
 import contextlib
 import os
 import random
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,13 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from hashtune.errors import Finding, InputError
-from hashtune.spec.methods import SOFT
+from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.precision import stored_type, trained_type
 from hashtune.spec.schema import Determinism, Method, Precision, Quantization
 from hashtune.spec.targets import Matched, match
+from hashtune.store.full_weights import FullModel
 from hashtune.store.soft_prompts import has_virtual_tokens, with_virtual_tokens
 from hashtune.training.batches import Batch
 from hashtune.training.documents import attention_inputs
+from hashtune.training.full import train_all
 from hashtune.training.fused.attach import NOTHING, Fused, plain_products
 from hashtune.training.loss import LossSums, token_losses
 from hashtune.training.quantised import prepare_quantised
@@ -68,7 +73,7 @@ def quantization_config(quantization: Quantization, precision: Precision) -> obj
 
 @dataclass(frozen=True)
 class Trainee:
-    """A PEFT model and how to run it.
+    """A PEFT model, or a FullModel that answers as one, and how to run it.
 
     parameters: trainable name -> parameter in name order; fp32, or bf16 without master weights.
     autocast: bf16 or fp16 compute when the spec says so. targets: entry of method.targets -> how
@@ -98,9 +103,18 @@ class Trainee:
         return lower
 
     @property
+    def full(self) -> bool:
+        """Whether the base itself is trained."""
+        return isinstance(self.peft, FullModel)
+
+    @property
     def route(self) -> str:
         """In which types it is trained, read off the model: adapter, base, compute."""
         trained = {_type_name(parameter.dtype) for parameter in self.parameters.values()}
+        compute = {"fp32": "no autocast", "tf32": "TF32 products"}
+        products = compute.get(self.precision, f"{self.precision} autocast")
+        if self.full:
+            return f"{' and '.join(sorted(trained))} weights, all trained, {products}"
         frozen = {n: p for n, p in self.peft.named_parameters() if not p.requires_grad}
         matrices = {f"{name}.weight" for name in _linear_names(self.peft.get_base_model())}
         adapted = {n: p for n, p in frozen.items() if n.endswith("base_layer.weight")}
@@ -110,12 +124,10 @@ class Trainee:
         sizes: Counter[str] = Counter()
         for parameter in adapted.values():
             sizes[_type_name(parameter.dtype)] += parameter.numel()
-        compute = {"fp32": "no autocast", "tf32": "TF32 products"}
         base = sizes.most_common(1)[0][0]
         adapter = f"{' and '.join(sorted(trained))} adapter"
         if trained != {"fp32"}:
             adapter += " without master weights"
-        products = compute.get(self.precision, f"{self.precision} autocast")
         return f"{adapter}, {base} base, {products}"
 
     def hidden(self, batch: Batch) -> Tensor:
@@ -156,12 +168,14 @@ def build_trainee(
     seed: int,
     tokens: Sequence[int] = (),
     master_weights: bool = True,
+    again: Callable[[], Any] | None = None,
 ) -> Trainee:
-    """Freeze the base, put a fresh adapter on it, keep the adapter in fp32.
+    """Freeze the base, put a fresh adapter on it, keep the adapter in fp32; or train the base.
 
     Without `master_weights` it is kept in `precision`, rounded from the fp32 it is drawn in.
     `tokens` are the ids of added tokens: their rows are trained too. Adapter initialisation
-    depends on `seed` alone. Raises InputError for targets that match no
+    depends on `seed` alone. `again` loads the same base once more: method.type full needs it for
+    the proof of what it trained. Raises InputError for targets that match no
     module and for models this version cannot run (no `.model` backbone with an `.lm_head`).
     """
     from peft import get_peft_model
@@ -176,6 +190,11 @@ def build_trainee(
             )
         )
     _refuse_changed_logits(base.config)
+    if method.type == FULL:
+        assert again is not None, "full compares with the base as it was"
+        seed_all(seed)
+        model = FullModel(base, again).train()
+        return Trainee(model, train_all(base), precision)
     matched = match(_linear_names(base), method.targets) if method.targets else Matched((), {})
     soft = method.type in SOFT
     config = soft_config(method) if soft else lora_config(base, method, matched.names, tokens)

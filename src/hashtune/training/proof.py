@@ -2,7 +2,7 @@
 
 Every lora_B, virtual token and row of an added token has moved, every tensor of the file has its
 place and its value, the logits of a row are those of the trained adapter to the bit, and not the
-base's.
+base's. Of a base that was trained itself every weight has moved, and the file's stand in for them.
 """
 
 import warnings
@@ -17,8 +17,10 @@ from torch import Tensor
 
 from hashtune.errors import Finding, InputError
 from hashtune.records import Row
+from hashtune.store.full_weights import WEIGHTS as FULL_WEIGHTS
 from hashtune.training.adapter import WEIGHTS, compare
 from hashtune.training.batches import collate
+from hashtune.training.full import check_all_moved
 from hashtune.training.model import Trainee
 from hashtune.training.soft_prompts import check_all_parts
 from hashtune.training.tokens import still_tokens
@@ -35,18 +37,22 @@ def prove_adapter(
 
     Args:
         trainee: the trained model; it is left as it was.
-        folder: with adapter_model.safetensors and adapter_config.json.
+        folder: as `write_adapter` leaves it.
         row: real tokens to compute logits for.
         updates: how many were made; without any, no layer has moved and the logits are the start's.
         start: tensors of the adapter it continued from, empty if it began fresh.
 
     Raises:
-        InputError: some lora_B, virtual token or row of an added token is what it was, or the
-            adapter changes no logit.
+        InputError: some lora_B, virtual token, row of an added token or trained weight is what it
+            was, or the adapter changes no logit.
         AssertionError: the file does not give the trained adapter back, a fault of ours.
     """
-    tensors = load_file(folder / WEIGHTS)
-    if updates:
+    tensors = load_file(folder / (FULL_WEIGHTS if trainee.full else WEIGHTS))
+    if trainee.full:
+        compare(trainee.peft.tensors(), tensors)
+    if updates and trainee.full:
+        check_all_moved(tensors, trainee.peft.pinned())
+    elif updates:
         check_moved(tensors, start)
         check_tokens(trainee.peft, start)
     if updates and trainee.initial:
@@ -56,14 +62,13 @@ def prove_adapter(
         trained = _logits(trainee, row)
         with trainee.peft.disable_adapter():
             base = _logits(trainee, row)
-        with _reloaded(trainee.peft, folder):
-            compare(_state(trainee.peft), tensors)
+        with _written(trainee, folder, tensors):
             again = _logits(trainee, row)
     off = float((trained - again).abs().max())
     assert torch.equal(trained, again), f"the written adapter's logits are off by up to {off:.1e}"
     if updates and torch.equal(trained, base):
         message = f"after {updates} updates the adapter changes no logit of row {row.row}"
-        fix = "raise optim.lr or method.alpha"
+        fix = "raise optim.lr" if trainee.full else "raise optim.lr or method.alpha"
         raise InputError(Finding("no-effect", message, field="optim.lr", fix=fix))
 
 
@@ -97,6 +102,18 @@ def evaluating(trainee: Trainee) -> Iterator[None]:
         yield
     finally:
         trainee.peft.train()
+
+
+@contextmanager
+def _written(trainee: Trainee, folder: Path, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """What was written is what answers meanwhile."""
+    if trainee.full:
+        with trainee.peft.holding(tensors):
+            yield
+        return
+    with _reloaded(trainee.peft, folder):
+        compare(_state(trainee.peft), tensors)
+        yield
 
 
 @contextmanager

@@ -134,6 +134,9 @@ def take_adapter(trainee: Trainee, folder: Path) -> None:
     Raises:
         InputError: its names, shapes or scale are not those of the spec's adapter.
     """
+    if trainee.full:
+        trainee.peft.lay_over(folder)
+        return
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
     peft = trainee.peft

@@ -11,7 +11,7 @@ from torch import Tensor
 from hashtune import writers
 from hashtune.errors import InputError
 from hashtune.records import Row
-from hashtune.spec.methods import SOFT
+from hashtune.spec.methods import FULL, SOFT, full_findings
 from hashtune.spec.precision import stored_type, tf32_on_cpu, without_master
 from hashtune.spec.schema import Spec
 from hashtune.store.added_tokens import rows_needed, token_ids
@@ -65,24 +65,29 @@ def begin(
         code: the record of build/code/train.json.
 
     Raises:
-        InputError: settings do not fit the plan, the base or the state to branch from.
+        InputError: settings do not fit the plan, the base, the state to branch from or each other.
     """
     set_determinism(spec.determinism)
     set_fp32_products("tf32" if spec.precision == "tf32" else "ieee")
     check_plan(plan, spec.schedule, spec.checkpoint)
     check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
+    full = spec.method.type == FULL
+    findings = full_findings(spec) if full else without_master(spec.precision, spec.optim)
+    if findings:
+        raise InputError(findings)
     branch = read_branch(Candidate(spec, plan, parts, code), root=root)
     added = _added(manifest, spec.tokenizer.added_tokens)
     adapter = read_adapter(spec.base_model.init_adapter, spec.method, added, root)
     tokens = sorted(added.values())
-    if findings := without_master(spec.precision, spec.optim):
-        raise InputError(findings)
-    base = load_base(
+    load = partial(
+        load_base,
         manifest,
-        dtype=stored_type(spec.precision),
+        # bf16 would round a base that ships in fp32
+        dtype="fp32" if full else stored_type(spec.precision),
         quantization_config=quantization_config(spec.quantization, spec.precision),
         rows=rows_needed(tokens),
     )
+    base = load()
     rows = [*plan.rows, *plan.eval_rows]
     attend_as(base, spec.batch.attention, rows, spec.kernels)
     trainee = build_trainee(
@@ -92,6 +97,7 @@ def begin(
         seed=spec.seed,
         tokens=tokens,
         master_weights=spec.optim.master_weights,
+        again=load,
     )
     if trainee.device.type == "cpu" and (findings := tf32_on_cpu(spec.precision)):
         raise InputError(findings)

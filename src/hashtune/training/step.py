@@ -76,7 +76,7 @@ def train_step(
     applied = trained > 0 and math.isfinite(norm) and math.isfinite(loss)
     if applied:
         if first:
-            check_gradients(trainee.parameters, rows)
+            check_gradients(trainee.parameters, rows, full=trainee.full)
             if trainee.initial:
                 gradients = {n: p.grad for n, p in trainee.parameters.items() if p.grad is not None}
                 check_all_parts(trainee.peft, gradients, what="have a gradient of zero")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hashtune.training.adapter import WEIGHTS
+from hashtune.training.adapter import weights_file
 from hashtune.training.loop import Loop
 from hashtune.training.rates import peak_memory_gb, rates
 from hashtune.writers import sha256_file
@@ -15,7 +15,7 @@ def summarise(loop: Loop, adapter: Path) -> dict[str, Any]:
     losses = [point["train/loss"] for point in progress.points if "train/loss" in point]
     evals = {point["step"]: point["eval/loss"] for point in progress.points if "eval/loss" in point}
     return {
-        "adapter_sha256": sha256_file(adapter / WEIGHTS),
+        "adapter_sha256": sha256_file(weights_file(adapter)),
         "steps": progress.step,
         "stopped_early": loop.stopped_early and progress.step < len(loop.plan.steps),
         "skipped_steps": len(progress.skipped),

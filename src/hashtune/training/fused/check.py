@@ -36,6 +36,12 @@ class Difference:
     name: str
 
 
+def fused_counts(trainee: Trainee) -> dict[str, int]:
+    """Modules by kind, and 1 for the head and for the attention."""
+    attention = trainee.peft.get_base_model().config._attn_implementation
+    return trainee.fused.counts | {"attention": int(attention == FUSED)}
+
+
 def compare_fused(trainee: Trainee, row: Row) -> Difference:
     """Loss and gradients of the row's first document on both ways. Parameters and random generators
     are left as they were; there are no gradients before it and none after it."""

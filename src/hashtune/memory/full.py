@@ -1,0 +1,60 @@
+"""Full fine-tuning in the memory plan: what is trained, and what that adds to a step.
+
+No adapter and no master copy: weights are fp32 and their own, so AdamW takes 16 bytes a parameter
+(weight, gradient, two moments), as mixed precision with bf16 weights and fp32 masters does (2 + 2 +
+12, Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054, section 3.1).
+"""
+
+from hashtune.memory.shapes import Shape
+from hashtune.spec.schema import OptimizerName
+
+FP32 = 4
+Matrices = list[tuple[int, int, int]]
+Vectors = list[tuple[int, int]]
+# torch's loop over all tensors at once, its choice on CUDA, keeps a temporary of each
+FOREACH: tuple[OptimizerName, ...] = ("adamw", "sgd")
+UPDATE_COPIES = 3  # temporaries of the largest tensor in an update of one tensor at a time
+
+
+def tables(shape: Shape) -> Matrices:
+    """(rows, columns, how many) of embedding and head; a tied head is the embedding."""
+    return [(shape.vocab, shape.hidden, 1 if shape.tied else 2)]
+
+
+def block_matrices(shape: Shape) -> Matrices:
+    """(rows, columns, how many) of the blocks' linear weights."""
+    return [(linear.outputs, linear.inputs, shape.layers) for linear in shape.linears]
+
+
+def vectors(shape: Shape) -> Vectors:
+    """(length, how many) of norms and biases."""
+    found = [(shape.hidden, shape.layers * shape.block_norms + 1)]
+    if shape.qk_norm:
+        found.append((shape.head_dim, 2 * shape.layers))
+    return found + [(linear.outputs, shape.layers) for linear in shape.linears if linear.bias]
+
+
+def optimizer_parts(shape: Shape, optimizer: OptimizerName) -> tuple[Matrices, Vectors]:
+    """Matrices and vectors as optimizer_state.py takes them. Muon leaves embedding and head to
+    AdamW, so they count as vectors there."""
+    matrices, rest = block_matrices(shape), vectors(shape)
+    if optimizer == "muon":
+        return matrices, rest + [(rows * columns, count) for rows, columns, count in tables(shape)]
+    return tables(shape) + matrices, rest
+
+
+def head_bytes(shape: Shape, *, trained: int, element: int) -> int:
+    """What training the head adds to the loss: beside the gradients themselves, the gradient of a
+    chunk and the embedding's, each before it is added; below fp32 also the cast states and weight,
+    and the weight's gradient before it is cast back."""
+    table = shape.vocab * shape.hidden
+    cast = trained * shape.hidden * element + 2 * table * element if element < FP32 else 0
+    return 2 * table * FP32 + cast
+
+
+def update_bytes(shape: Shape, optimizer: OptimizerName, *, device: str) -> int:
+    """Temporaries of the optimizer's step, when activations are gone and moments are there."""
+    matrices = tables(shape) + block_matrices(shape)
+    largest = max(rows * columns for rows, columns, _ in matrices)
+    everything = shape.parameters if device == "cuda" and optimizer in FOREACH else 0
+    return max(everything, UPDATE_COPIES * largest) * FP32
