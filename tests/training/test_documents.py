@@ -12,13 +12,13 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from hashtune.errors import InputError
 from hashtune.records import Row
-from hashtune.spec.schema import Layout
+from hashtune.spec.schema import Layout, Method
 from hashtune.training import attention
 from hashtune.training.attention import check_probe, probe_row, run_probe
 from hashtune.training.batches import Batch, Lengths, collate, document_mask
 from hashtune.training.documents import DOCUMENTS, attend, attend_as
 from hashtune.training.layouts import batch_of
-from hashtune.training.model import Trainee
+from hashtune.training.model import Trainee, build_trainee
 
 MakeRow = Callable[[int, list[int]], Row]
 LAYOUTS: list[Layout] = ["rows", "length_grouped", "padding_free"]
@@ -30,6 +30,27 @@ def trainee(make_trainee: Callable[..., Trainee]) -> Trainee:
     trainee = make_trainee()
     attend_as(trainee.peft.get_base_model(), "documents", [])
     return trainee
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fused"])
+def test_layers_that_drop_the_documents_are_refused(make_row: MakeRow, kernels: Any) -> None:
+    """StableLM's decoder layer of transformers 5.24 gives its attention no further arguments."""
+    from transformers import StableLmConfig, StableLmForCausalLM
+
+    config = StableLmConfig(
+        **{"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 600},
+        **{"num_attention_heads": 2, "num_key_value_heads": 1},
+    )
+    base = StableLmForCausalLM(config)
+    attend_as(base, "documents", [], kernels)
+    method = Method(
+        **{"type": "lora", "variant": "lora", "r": 2, "alpha": 4.0, "dropout": 0.0},
+        **{"targets": ["q_proj"], "virtual_tokens": None},
+    )
+    trainee = build_trainee(base, method, precision="fp32", seed=0)
+    with pytest.raises(InputError, match="do not pass on which documents") as caught:
+        trainee.hidden(collate([make_row(0, [5])]))
+    assert caught.value.findings[0].fix == "batch.attention=mask"
 
 
 def heads(seed: int, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:

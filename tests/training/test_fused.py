@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from hashtune.errors import InputError
 from hashtune.records import Row
+from hashtune.spec.schema import Method
 from hashtune.training.documents import FUSED, attend_as
 from hashtune.training.fused import attach as attaching
 from hashtune.training.fused import attention, check, head
@@ -22,7 +23,7 @@ from hashtune.training.fused.head import HeadLoss
 from hashtune.training.fused.lora import Frozen, GatedLinear, LoraLinear
 from hashtune.training.fused.norm import RmsNorm
 from hashtune.training.layouts import batch_of
-from hashtune.training.model import Trainee
+from hashtune.training.model import Trainee, build_trainee
 from hashtune.training.optimizers import build_optimizer
 from hashtune.training.step import evaluate_loss, train_step
 
@@ -193,6 +194,46 @@ def test_three_steps_are_the_plain_ones_and_the_same_twice(
     assert all(torch.equal(ours[name], twice[name]) for name in ours)
     assert one == pytest.approx(other, rel=1e-5)
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in ours)
+
+
+KINDS = {  # linear, gated, norm of two blocks
+    "qwen2": (14, 2, 5),  # biases of q, k, v
+    "qwen3": (14, 2, 9),  # norms of queries and keys
+    "mistral": (14, 2, 5),
+    "olmo2": (14, 2, 9),  # norms behind the layers
+    "granite": (14, 2, 5),  # scores with a scale of their own
+    "phi3": (8, 0, 5),  # gate and up in one layer
+    "mixtral": (8, 0, 5),  # experts are no linear modules
+    "gemma": (14, 0, 0),  # 1 + weight, and GELU
+    "gemma3_text": (14, 0, 0),
+    "cohere": (14, 2, 0),  # norms with a mean
+    "starcoder2": (12, 0, 0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_of_many_kinds(kind: str, make_row: MakeRow) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8}
+    shape |= {"num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 600}
+    tokens: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(kind, **shape, **tokens), attn_implementation="sdpa"
+    )
+    attend_as(base, "documents", [], "fused")
+    method = Method(
+        **{"type": "lora", "variant": "lora", "r": 2, "alpha": 4.0, "dropout": 0.0},
+        **{"targets": "all-linear", "virtual_tokens": None},
+    )
+    trainee = build_trainee(base, method, precision="fp32", seed=0)
+    trainee = replace(trainee, fused=attach(trainee.peft, precision="fp32"))
+    counts = trainee.fused.counts
+    assert (counts["linear"], counts["gated"], counts["norm"]) == KINDS[kind]
+    difference = compare_fused(trainee, make_row(0, [150]))
+    assert difference.loss <= 1e-6
+    assert difference.gradient <= 1e-5
 
 
 @pytest.mark.parametrize("options", [{"dropout": 0.5}, {"variant": "dora"}], ids=str)

@@ -27,6 +27,7 @@ from hashtune.training.fused.attention import CausalAttention
 # names among the attention functions of transformers
 DOCUMENTS = "hashtune_documents"
 FUSED = "hashtune_documents_fused"
+NO_MASK = torch.uint8  # type of what stands in for a mask; attention takes bool or floats
 OTHER_FORMULAS = ("softcap", "s_aux", "position_bias")  # of logits; SDPA has none of them
 
 
@@ -60,7 +61,7 @@ def attention_inputs(config: Any, batch: Batch, device: torch.device) -> dict[st
         return {"attention_mask": None if mask is None else mask.to(device)}
     # transformers builds no mask where it is given one of four dimensions; `attend` ignores it
     return {
-        "attention_mask": torch.empty(1, 1, 1, 1, device=device),
+        "attention_mask": torch.zeros(1, 1, 1, 1, dtype=NO_MASK, device=device),
         "documents": batch.lengths,
     }
 
@@ -95,9 +96,11 @@ def attend(
         The result (B, T, heads, d), zero at padding of packed sequences, and no weights.
 
     Raises:
-        InputError: the layer changes its scores in a way that SDPA does not.
+        InputError: the layer changes its scores in a way that SDPA does not, or was not told the
+            documents that the backbone was called with.
     """
     if documents is None:
+        _refuse_lost_documents(attention_mask)
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         plain: tuple[Tensor, None] = sdpa_attention_forward(
@@ -159,6 +162,14 @@ def _causal(call: Any, query: Tensor, key: Tensor, value: Tensor, window: int | 
         band = torch.ones(length, length, dtype=torch.bool, device=query.device)
         result = call(query, key, value, attn_mask=band.tril().triu(1 - window))
     return result.transpose(1, 2)
+
+
+def _refuse_lost_documents(attention_mask: Tensor | None) -> None:
+    """Some layers of transformers pass on no further arguments."""
+    if attention_mask is not None and attention_mask.dtype == NO_MASK:
+        message = "the layers of this base do not pass on which documents a row holds"
+        fix = "batch.attention=mask"
+        raise InputError(Finding("unsupported-model", message, field="batch.attention", fix=fix))
 
 
 def _refuse_other_formulas(others: dict[str, Any]) -> None:
