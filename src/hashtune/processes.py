@@ -37,22 +37,22 @@ def in_order(
         yield from map(function, items)
         return
     waiting = iter(items)
-    with ProcessPoolExecutor(
+    pool = ProcessPoolExecutor(
         processes,
         mp_context=multiprocessing.get_context("fork"),
         initializer=_begin,
         initargs=(function, start),
-    ) as pool:
-        futures: deque[Future[Result]] = deque()
-        try:
-            for item in islice(waiting, IN_FLIGHT * processes):
-                futures.append(pool.submit(_call, item))
-            while futures:
-                yield futures.popleft().result()
-                futures += [pool.submit(_call, item) for item in islice(waiting, 1)]
-        finally:
-            for future in futures:
-                future.cancel()
+    )
+    futures: deque[Future[Result]] = deque()
+    try:
+        for item in islice(waiting, IN_FLIGHT * processes):
+            futures.append(pool.submit(_call, item))
+        while futures:
+            yield futures.popleft().result()
+            futures += [pool.submit(_call, item) for item in islice(waiting, 1)]
+    finally:
+        # not future.cancel(): where only such ones are left Python 3.11.2 waits for ever
+        pool.shutdown(cancel_futures=True)
 
 
 def _begin(function: Callable[[Any], Any], start: Callable[[], None]) -> None:
