@@ -125,6 +125,7 @@ def test_the_base_is_asked_for_on_the_device(
 
 def test_a_run_on_the_cpu_says_nothing_of_a_gpu_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)  # an earlier test may have
     assert list(randomness.torch_states()) == ["rng.torch"]
     assert 0.01 < rates.peak_memory_gb() < 1000
     train.frame._device_name()  # asks no GPU for its name: a build without CUDA would raise
