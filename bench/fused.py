@@ -65,6 +65,7 @@ def measure(base: str, file: str, precision: str, kernels: str) -> Measured:
         **{"base": base, "rows": file, "layout": "unpacked", "precision": precision},
         **{"kernels": kernels, "checkpointing": "none", "threads": 2, "warmup": 1},
         max_length=LONGEST,
+        device="cpu",
     )
     trainee = trainee_of(job)
     rows = [row for step in planned(job) for row in step]

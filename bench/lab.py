@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from ablation import Setting, documents, switches
-from rounds import peak_bytes, processor
+from rounds import machine, memory
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
@@ -184,18 +184,6 @@ def trained(
             torch.cuda.synchronize()
         ends.append(time.perf_counter())
     return results, ends
-
-
-def memory(device: str) -> int:
-    """Peak bytes: what torch allocated on CUDA, what the process held on a CPU."""
-    return torch.cuda.max_memory_allocated() if device == "cuda" else peak_bytes()
-
-
-def machine(device: str) -> str:
-    """The device's name."""
-    if device == "cuda":
-        return f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
-    return processor()
 
 
 def product_flops(setting: Setting) -> float:

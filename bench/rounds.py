@@ -9,6 +9,7 @@ import os
 import platform
 import statistics
 import subprocess
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,6 +60,33 @@ def in_turn(
 def median_of(results: Sequence[Result], key: str) -> float:
     """Median over the rounds."""
     return statistics.median(result[key] for result in results)
+
+
+def memory(device: str) -> int:
+    """Peak bytes: what torch allocated on CUDA, what the process held on a CPU."""
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.max_memory_allocated())
+    return peak_bytes()
+
+
+def clocks(device: str) -> tuple[float, float]:
+    """Seconds on the clock and of CPU time, once a GPU has done what it was given."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+    return time.perf_counter(), time.process_time()
+
+
+def machine(device: str) -> str:
+    """The device's name."""
+    if device == "cuda":
+        import torch
+
+        return f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
+    return processor()
 
 
 def peak_bytes() -> int:

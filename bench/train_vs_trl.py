@@ -1,29 +1,34 @@
 """Training speed and peak memory beside TRL's SFTTrainer, on the same rows of the same machine.
 
     python bench/train_vs_trl.py ROWS.jsonl --base "$(hashtune base)" [--precision fp32]
+    python bench/train_vs_trl.py ROWS.jsonl --base FOLDER --device cuda --max-length 8192
 
-ROWS.jsonl has "question" and "answer" per line (GSM8K). Without --venv, .venv-bench is made from
+ROWS.jsonl has "question" and "answer" per line (GSM8K); FOLDER may be one of random weights
+(bench/sft/random_base.py). On a GPU it was not run yet. Without --venv, .venv-bench is made from
 bench/requirements.lock; all that is measured runs there. Each measurement is a fresh process
 (bench/sft/): ours and TRL's run in turn, --rounds times; the medians count.
 
 Both sides train a LoRA (r16, all linear layers, no dropout) with fused AdamW in fp32 over the same
 base, on the same ids and labels (loss on the answer; TRL gets them tokenized), rows of at most
-1,024 tokens, 4 rows a step in file order, clipping at 1.0, constant rate, --threads threads. bf16
-is a bf16 base under autocast. Activation checkpointing is off (--checkpointing: ours alone).
+--max-length tokens (1,024), 4 rows a step in file order, clipping at 1.0, constant rate, --threads
+threads. bf16 is a bf16 base under autocast. Activation checkpointing is off (--checkpointing: ours
+alone).
 
 ours    the functions of stage train, deterministic algorithms required, attention by document,
         --kernels fused or plain:
     pairs     micro-batches of 2 rows end to end (batch.layout=padding_free), 2 accumulated
     packed, unpacked, micro4, grouped: as below
 TRL     SFTTrainer, in four layouts of which the fastest counts:
-    packed    one row of up to 1,024 tokens a step (about 4 rows), TRL's own bins and block mask
+    packed    one row of up to --max-length tokens a step (of GSM8K and 1,024 about 4 rows: others
+              need rows of about a quarter of it), TRL's own bins and block mask
     unpacked  micro-batches of 1, 4 accumulated
     micro4    a micro-batch of 4, padded, not accumulated
     grouped   the same with rows of like length (sorted into batches, batches shuffled)
 
 The first --warmup steps are not timed. Rates are of tokens that are not padding, by the clock;
 those of a CPU second are only shown, since other work on a machine stretches the former. Memory is
-the peak of resident bytes of the process, loading included. Each first-step loss must be within
+the peak of resident bytes of the process, loading included; with --device cuda what torch allocated
+on the GPU. Each first-step loss must be within
 0.5 % of that of a plain fp32 loop over the same rows with as many trained tokens, so that two sides
 agree within 1 %; else the exit code is 1. Run it with nothing else running.
 """
@@ -44,7 +49,6 @@ from rounds import ROOT, Result, child, in_turn, median_of
 from sft.job import BATCH, LAYOUTS, PAIRS, Job
 
 TOLERANCE = 0.005
-MAX_LENGTH = 1024
 LOCK = ROOT / "bench/requirements.lock"
 OURS, TRL = "hashtune", "TRL"
 SCRIPTS = {OURS: "sft.ours", TRL: "sft.theirs"}
@@ -60,25 +64,13 @@ def main() -> int:
         rows = str(Path(folder) / "rows.json")
         count = str(BATCH * (wanted.warmup + wanted.steps))
         command = [python, "-m", "sft.rows", str(wanted.rows), wanted.base, count]
-        print(json.dumps(child([*command, str(MAX_LENGTH), rows], OFFLINE)))
+        rest = [str(wanted.max_length), rows, wanted.device]
+        print(json.dumps(child([*command, *rest], OFFLINE)))
         print(
             f"precision {wanted.precision}, {wanted.threads} threads, load {os.getloadavg()[0]:.1f}"
         )
         names = [*itertools.product([OURS], wanted.ours), *itertools.product([TRL], wanted.trl)]
-        jobs = {
-            (side, layout): Job(
-                base=wanted.base,
-                rows=rows,
-                layout=layout,
-                precision=wanted.precision,
-                kernels=wanted.kernels,
-                checkpointing=wanted.checkpointing,
-                threads=wanted.threads,
-                warmup=wanted.warmup,
-                max_length=MAX_LENGTH,
-            )
-            for side, layout in names
-        }
+        jobs = {(side, layout): job_of(wanted, rows, layout) for side, layout in names}
         runs = {
             name: partial(child, [python, "-m", SCRIPTS[name[0]], job.text()], OFFLINE)
             for name, job in jobs.items()
@@ -88,7 +80,23 @@ def main() -> int:
     return show(results, faults(results, expected))
 
 
-def arguments() -> argparse.Namespace:
+def job_of(wanted: argparse.Namespace, rows: str, layout: str) -> Job:
+    """What a side is told."""
+    return Job(
+        base=wanted.base,
+        rows=rows,
+        layout=layout,
+        precision=wanted.precision,
+        kernels=wanted.kernels,
+        checkpointing=wanted.checkpointing,
+        threads=wanted.threads,
+        warmup=wanted.warmup,
+        max_length=wanted.max_length,
+        device=wanted.device,
+    )
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=Path)
@@ -97,13 +105,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--kernels", choices=["plain", "fused"], default="fused")
     parser.add_argument("--checkpointing", choices=["none", "selective", "full"], default="none")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--max-length", type=int, default=1024, help="tokens of a row, at most")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--steps", type=int, default=6, help="measured steps of 4 rows")
     parser.add_argument("--warmup", type=int, default=2, help="steps before them, at least 1")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ours", nargs="+", choices=[*LAYOUTS, PAIRS], default=[PAIRS])
     parser.add_argument("--trl", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
-    wanted = parser.parse_args()
+    wanted = parser.parse_args(given)
     if min(wanted.warmup, wanted.rounds) < 1 or wanted.steps < 2:
         parser.error("--warmup and --rounds are at least 1, --steps at least 2")
     return wanted

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 Kernels = Literal["plain", "fused"]
 Checkpointing = Literal["none", "selective", "full"]
+Device = Literal["cpu", "cuda"]
 BATCH = 4
 LR, RANK, ALPHA, CLIP = 2e-4, 16, 32.0, 1.0
 # rows of a micro-batch, and micro-batches of a step. A packed row of 1,024 tokens holds about as
@@ -31,6 +32,7 @@ class Job:
     threads: int
     warmup: int
     max_length: int
+    device: Device
 
     def text(self) -> str:
         """As an argument of a command."""

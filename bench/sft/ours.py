@@ -2,11 +2,10 @@
 
 import json
 import sys
-import time
 from dataclasses import replace
 
 import torch
-from rounds import peak_bytes
+from rounds import clocks, memory
 from transformers import AutoModelForCausalLM
 
 from hashtune.packing.rows import build_rows
@@ -63,11 +62,11 @@ def main() -> None:
                 first=number == 0,
             )
         )
-        ends.append((time.perf_counter(), time.process_time()))
+        ends.append(clocks(job.device))
     tokens = [result.tokens for result in results]
     report = {
         **rates(ends, tokens, warmup=job.warmup),
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": memory(job.device),
         "first_loss": results[0].loss,
         "first_trained": results[0].trained_tokens,
         "first_rows": sorted(int(name) for row in steps[0] for name in row.example_ids),
@@ -96,7 +95,7 @@ def trainee_of(job: Job) -> Trainee:
     dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
     base = AutoModelForCausalLM.from_pretrained(
         job.base, dtype=dtype, attn_implementation="sdpa", local_files_only=True
-    )
+    ).to(job.device)
     attend_as(base, "documents", [], job.kernels)
     trainee = build_trainee(base, METHOD, precision=job.precision, seed=0)
     if job.kernels == "fused":

@@ -16,15 +16,16 @@ def main() -> None:
     torch.set_num_threads(job.threads)
     model = AutoModelForCausalLM.from_pretrained(
         job.base, dtype=torch.float32, local_files_only=True
-    )
+    ).to(job.device)
     rows = read_rows(job)
     found = []
     for group in groups:
         loss, trained = 0.0, 0
         for number in group:
-            labels = torch.tensor(rows[number]["labels"])[1:]
+            labels = torch.tensor(rows[number]["labels"], device=job.device)[1:]
+            ids = torch.tensor([rows[number]["input_ids"]], device=job.device)
             with torch.no_grad():
-                logits = model(input_ids=torch.tensor([rows[number]["input_ids"]])).logits[0, :-1]
+                logits = model(input_ids=ids).logits[0, :-1]
             loss += float(functional.cross_entropy(logits, labels, reduction="sum"))
             trained += int((labels != -100).sum())
         found.append([loss / trained, trained])

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rounds import processor
+from rounds import machine
 from transformers import AutoTokenizer
 
 from hashtune.chat.examples import tokenize_conversation
@@ -22,8 +22,8 @@ PACKAGES = ("torch", "transformers", "peft", "trl")
 
 
 def main() -> None:
-    """Tokenize `count` rows of `source` into `target`."""
-    source, base, count, max_length, target = sys.argv[1:]
+    """Tokenize `count` rows of `source` into `target`, and name the `device`."""
+    source, base, count, max_length, target, device = sys.argv[1:]
     with Path(source).open(encoding="utf-8") as lines:
         pairs = [json.loads(line) for line, _ in zip(lines, range(int(count)), strict=False)]
     examples = tokenized(pairs, base, int(max_length))
@@ -35,7 +35,7 @@ def main() -> None:
         "rows": len(examples),
         "tokens": sum(lengths),
         "longest": max(lengths),
-        "machine": processor(),
+        "machine": machine(device),
         "versions": " ".join(f"{name} {version(name)}" for name in PACKAGES),
     }
     print(json.dumps(report))

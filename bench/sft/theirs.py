@@ -8,11 +8,10 @@ import json
 import os
 import sys
 import tempfile
-import time
 from typing import Any
 
 import torch
-from rounds import peak_bytes
+from rounds import clocks, memory
 
 from sft.job import ALPHA, CLIP, LAYOUTS, LR, RANK, Job, order, rates, read_job, read_rows
 
@@ -29,7 +28,7 @@ def main() -> None:
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     report = {
         **rates(ends, tokens, warmup=job.warmup),
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": memory(job.device),
         "first_loss": losses[0],
         "first_trained": trainer.first_trained,
         "first_rows": sorted(trainer.first_rows),
@@ -56,7 +55,7 @@ def trainer_of(job: Job, folder: str) -> tuple[Any, list[tuple[float, float]]]:
 
     class Ends(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            ends.append((time.perf_counter(), time.process_time()))
+            ends.append(clocks(job.device))
 
     dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
     trainer = counting_trainer()(
@@ -90,7 +89,7 @@ def settings(job: Job, folder: str) -> Any:
         train_sampling_strategy="sequential",
         gradient_checkpointing=False,
         bf16=job.precision == "bf16",
-        use_cpu=True,
+        use_cpu=job.device == "cpu",
         learning_rate=LR,
         lr_scheduler_type="constant",
         max_grad_norm=CLIP,

@@ -180,7 +180,7 @@ def write_machine(stage: str, measured: Mapping[str, Any], belongs_to: Path) -> 
 
 def _device_name() -> str:
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
+    if torch is not None and torch.cuda.is_initialized():  # a GPU that this process used
         return str(torch.cuda.get_device_name())
     for line in _cpuinfo():
         if line.startswith("model name"):

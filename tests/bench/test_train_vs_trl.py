@@ -3,6 +3,7 @@
 from types import ModuleType
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +118,29 @@ def test_the_rates_leave_the_warm_up_out(job):
 def test_our_children_follow_the_project(script, child):
     """They name functions and fields of the spec, and only the bench runs them."""
     assert callable(script(child).main)
+
+
+def test_device_and_length_reach_every_side(bench, job):
+    given = ["rows.jsonl", "--base", "b", "--device", "cuda", "--max-length", "8192"]
+    told = job.read_job(bench.job_of(bench.arguments(given), "rows.json", "packed").text())
+    assert (told.device, told.max_length, told.base, told.layout) == ("cuda", 8192, "b", "packed")
+    default = bench.job_of(bench.arguments(["rows.jsonl", "--base", "b"]), "rows.json", "pairs")
+    assert (default.device, default.max_length) == ("cpu", 1024)
+
+
+def test_another_device_is_refused(bench, capsys):
+    with pytest.raises(SystemExit):
+        bench.arguments(["rows.jsonl", "--base", "b", "--device", "tpu"])
+    assert "--device" in capsys.readouterr().err
+
+
+def test_on_a_gpu_the_clock_waits_and_memory_is_what_was_allocated(rounds, monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append("waited"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 7)
+    assert (rounds.memory("cuda"), waited) == (7, [])
+    wall, cpu = rounds.clocks("cuda")
+    assert waited == ["waited"]
+    assert rounds.clocks("cpu") > (wall, cpu)
+    assert waited == ["waited"]
+    assert rounds.memory("cpu") > 1_000_000

@@ -252,6 +252,7 @@ def test_other_added_tokens_are_another_training(project: Path, root: Path) -> N
         "batch",
         "precision",
         "seed",
+        "device",
         "kernels",
     )
     sections += ("activations", "determinism", "checkpoint", "tokenizer", "base_model")

@@ -214,3 +214,32 @@ def test_eos_ids(
         files["generation_config.json"] = FileEntry(len(data), sha256_bytes(data))
     manifest = Manifest("m", SOURCE, files, config, "")
     assert loader.generation_eos_ids(manifest) == ids
+
+
+def test_a_base_is_put_where_it_is_asked_for(base: Manifest) -> None:
+    """meta stands in for a GPU: torch has it everywhere."""
+    import torch
+
+    assert loader.load_base(base, dtype="fp32").device.type == "cpu"
+    model = loader.load_base(base, dtype="fp32", device="meta")
+    assert {p.device.type for p in model.parameters()} == {"meta"}
+    assert torch.device("meta") == model.device
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_quantised_base_is_quantised_there(
+    device: str, base: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unasked, transformers takes a GPU where there is one, also for a run on the CPU."""
+    import transformers
+
+    asked: list[object] = []
+
+    def load(*_: object, **options: object) -> None:
+        asked.append(options["device_map"])
+        raise InterruptedError
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", load)
+    with pytest.raises(InterruptedError):
+        loader.load_base(base, dtype="fp32", quantization_config=object(), device=device)
+    assert asked == [{"": device}]

@@ -345,6 +345,14 @@ def test_each_setting_that_differs_is_named(
     assert all(a.startswith(b) for (_, a), b in zip(found, fields, strict=True) if a)
 
 
+def test_another_device_is_named(
+    kept: dict[str, Any], write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    found = refusal(write, {"device": "cuda"}, branch(kept))
+    assert found == [("branch-differs", "device")]
+
+
 def test_a_state_of_the_last_update_at_the_peak_is_stable(
     kept: dict[str, Any], write: Callable[..., None]
 ) -> None:

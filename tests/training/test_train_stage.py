@@ -74,6 +74,7 @@ SECTIONS: dict[str, Any] = {
     },
     "activations": {"checkpointing": "none", "offload": False},
     "precision": "fp32",
+    "device": "cpu",
     "kernels": "plain",
     "seed": 7,
     "tokenizer": {
@@ -254,6 +255,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"precision": "bf16"},
         {"precision": "fp16"},
         {"precision": "tf32"},
+        {"device": "cuda"},
         {"precision": "bf16", "optim": {"master_weights": False}},
         {"seed": 8},
         {"determinism": {"threads": 2}},

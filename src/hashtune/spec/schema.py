@@ -35,6 +35,7 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Variant = Literal["lora", "rslora", "dora"]
 Attention = Literal["mask", "documents"]
 Kernels = Literal["plain", "fused"]
+Device = Literal["cpu", "cuda"]
 Layout = Literal["rows", "length_grouped", "padding_free"]
 
 
@@ -364,7 +365,7 @@ class Hardware(Section):
     """What the plan reckons with; nothing here may change a bit of the adapter."""
 
     name: Name
-    device: Literal["cpu", "cuda"]
+    device: Device
     memory_gb: Positive
     overhead_gb: NonNegative
     peak_tflops: Positive
@@ -390,6 +391,7 @@ class Spec(Section):
     batch: Batch
     activations: Activations
     precision: Precision
+    device: Device
     kernels: Kernels
     seed: Whole
     data_seed: Whole

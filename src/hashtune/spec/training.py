@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from hashtune.errors import Finding
 from hashtune.spec.activations import offload_findings
+from hashtune.spec.device import device_findings
 from hashtune.spec.methods import SOFT, method_findings
 from hashtune.spec.precision import precision_findings
 from hashtune.spec.schema import Optim, Schedule, Spec
@@ -24,6 +25,7 @@ def training_findings(spec: Spec) -> list[Finding]:
         *padding_free_mask(spec),
         *offload_findings(spec.activations, device=spec.hardware.device),
     ]
+    found += device_findings(spec)
     found += entry_faults(spec.method.targets or []) + precision_findings(spec)
     if spec.hardware.device == "cpu":
         found += cuda_only(spec.optim)

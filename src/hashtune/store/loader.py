@@ -126,7 +126,12 @@ def _small_files(manifest: Manifest) -> list[str]:
 
 
 def load_base(
-    manifest: Manifest, *, dtype: str, quantization_config: object | None = None, rows: int = 0
+    manifest: Manifest,
+    *,
+    dtype: str,
+    quantization_config: object | None = None,
+    rows: int = 0,
+    device: str = "cpu",
 ) -> Any:
     """The base (a transformers causal LM) in eval mode with SDPA attention.
 
@@ -135,6 +140,7 @@ def load_base(
         dtype: "fp32", "bf16" or "fp16", the type of the weights that stay unquantised.
         quantization_config: what transformers takes (BitsAndBytesConfig), or None.
         rows: the embedding gets at least so many (added_tokens.rows_needed).
+        device: where it lies.
 
     Raises:
         InputError: a file differs, or the weights do not cover the model (transformers would fill
@@ -145,7 +151,10 @@ def load_base(
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # loading takes a second; a log should not hold its bars
-    options = {} if quantization_config is None else {"quantization_config": quantization_config}
+    options: dict[str, Any] = {}
+    if quantization_config is not None:
+        # bitsandbytes quantises where the weights are put; unasked, transformers takes any GPU
+        options = {"quantization_config": quantization_config, "device_map": {"": device}}
     model, loading = AutoModelForCausalLM.from_pretrained(
         materialise(manifest),
         dtype=getattr(torch, DTYPES[dtype]),
@@ -161,4 +170,6 @@ def load_base(
         message = f"{manifest.name} lacks weights for {len(gaps)} tensors: {', '.join(gaps[:5])}"
         raise InputError(Finding("weights-missing", message, field="base_model"))
     grow(model, rows)
+    if quantization_config is None:
+        model = model.to(device)
     return model.eval()

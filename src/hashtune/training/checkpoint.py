@@ -68,7 +68,8 @@ def save(
         "rng": python_and_numpy_states(),
         "spec": spec,
     }
-    everything = {name: tensor.contiguous() for name, tensor in tensors.items()} | torch_states()
+    everything = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    everything |= torch_states()
     check_space(run, everything)
     with writers.staged_directory(target) as folder:
         writers.write_json(folder / "state.json", state)

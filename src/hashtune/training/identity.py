@@ -28,6 +28,7 @@ def identity_parts(spec: Spec, inputs: Sequence[Path]) -> dict[str, Any]:
         "layout": spec.batch.layout,
         "activations": spec.activations.model_dump(),
         "precision": spec.precision,
+        "device": spec.device,
         "kernels": spec.kernels,
         "added_tokens": spec.tokenizer.added_tokens,
         "seed": spec.seed,

@@ -38,7 +38,12 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def set_determinism(settings: Determinism) -> None:
-    """Threads and deterministic algorithms for this process, before anything touches CUDA."""
+    """Threads and deterministic algorithms for this process, before anything touches CUDA.
+
+    On a CPU all of training is deterministic for a number of threads. On CUDA torch takes
+    deterministic kernels where it has them and raises RuntimeError where it has none; bits are
+    those of one kind of GPU, driver and set of libraries (not run on a GPU yet).
+    """
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what cuBLAS needs to be deterministic
     torch.set_num_threads(settings.threads)
     # not use_deterministic_algorithms: it does the same and imports the compiler, 1.1 s a process

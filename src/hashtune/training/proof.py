@@ -111,20 +111,21 @@ def _written(trainee: Trainee, folder: Path, tensors: Mapping[str, Tensor]) -> I
         with trainee.peft.holding(tensors):
             yield
         return
-    with _reloaded(trainee.peft, folder):
+    with _reloaded(trainee.peft, folder, str(trainee.device)):
         compare(_state(trainee.peft), tensors)
         yield
 
 
 @contextmanager
-def _reloaded(peft: Any, folder: Path) -> Iterator[None]:
+def _reloaded(peft: Any, folder: Path, device: str) -> Iterator[None]:
     """The adapter of the folder is the active one meanwhile."""
     with warnings.catch_warnings():
         # PEFT only warns of missing tensors, which are compared by name, and reads an attribute
         # that transformers is about to rename
         warnings.filterwarnings("ignore", message="Found missing adapter keys")
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
-        peft.load_adapter(str(folder), adapter_name=AGAIN)
+        # unasked, PEFT would read the file onto any GPU
+        peft.load_adapter(str(folder), adapter_name=AGAIN, torch_device=device)
     _as_trained(peft)
     try:
         peft.set_adapter(AGAIN)

@@ -10,10 +10,11 @@ from torch import Tensor
 
 
 def torch_states() -> dict[str, Tensor]:
-    """torch's generators: "rng.torch" and "rng.cuda.<device>"."""
+    """torch's generators: "rng.torch", and "rng.cuda.<device>" where this process uses CUDA: a run
+    on a CPU has the same states on a machine with GPUs."""
     states = {"rng.torch": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states |= {f"rng.cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
+    if torch.cuda.is_initialized():
+        states[f"rng.cuda.{torch.cuda.current_device()}"] = torch.cuda.get_rng_state()
     return states
 
 

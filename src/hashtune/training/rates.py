@@ -122,8 +122,8 @@ def rates(meter: Meter, gauge: Gauge) -> dict[str, Any]:
 
 
 def peak_memory_gb() -> float:
-    """The most this process held, in GB of 1e9 bytes: on CUDA what torch allocated there, else
-    resident memory, libraries included."""
-    if torch.cuda.is_available():
+    """The most this process held, in GB of 1e9 bytes: where it uses CUDA what torch allocated
+    there, else resident memory, libraries included."""
+    if torch.cuda.is_initialized():
         return float(torch.cuda.max_memory_allocated() / GB)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB

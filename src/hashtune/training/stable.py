@@ -48,7 +48,8 @@ def keep(settings: Settings, plan: Plan, progress: Progress, tensors: Mapping[st
         "steps": step_digests(plan, progress.step),
         "eval": rows_digest(plan.eval_rows),
     }
-    everything = {name: tensor.contiguous() for name, tensor in tensors.items()} | torch_states()
+    everything = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    everything |= torch_states()
     check_space(settings.run, everything)
     with writers.staged_directory(settings.run / KEPT) as folder:
         writers.write_json(folder / STATE, state)

@@ -6,11 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hashtune import writers
 from hashtune.errors import InputError
 from hashtune.records import Row
+from hashtune.spec.device import no_gpu
 from hashtune.spec.methods import FULL, SOFT, full_findings
 from hashtune.spec.precision import stored_type, tf32_on_cpu, without_master
 from hashtune.spec.schema import Spec
@@ -65,9 +67,11 @@ def begin(
         code: the record of build/code/train.json.
 
     Raises:
-        InputError: settings do not fit the plan, the base, the state to branch from or each other.
+        InputError: no GPU for a run on CUDA; settings do not fit the plan, the base, the state to
+            branch from or each other.
     """
     set_determinism(spec.determinism)
+    _check_device(spec)
     set_fp32_products("tf32" if spec.precision == "tf32" else "ieee")
     check_plan(plan, spec.schedule, spec.checkpoint)
     check_single_documents(spec.method, [*plan.rows, *plan.eval_rows])
@@ -87,7 +91,9 @@ def begin(
         quantization_config=quantization_config(spec.quantization, spec.precision),
         rows=rows_needed(tokens),
     )
-    base = load()
+    base = load(device=spec.device)
+    if base.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()  # of what this process did before
     rows = [*plan.rows, *plan.eval_rows]
     attend_as(base, spec.batch.attention, rows, spec.kernels)
     trainee = build_trainee(
@@ -97,7 +103,7 @@ def begin(
         seed=spec.seed,
         tokens=tokens,
         master_weights=spec.optim.master_weights,
-        again=load,
+        again=load,  # on the CPU: beside the trained weights a GPU may lack the room
     )
     if trainee.device.type == "cpu" and (findings := tf32_on_cpu(spec.precision)):
         raise InputError(findings)
@@ -107,6 +113,11 @@ def begin(
     check_trainable(branch, trainee.parameters)
     recomputed = set_checkpointing(trainee, spec.activations)
     return Start(trainee, plan, manifest, adapter, recomputed, branch, added)
+
+
+def _check_device(spec: Spec) -> None:
+    if spec.device == "cuda" and not torch.cuda.is_available():
+        raise InputError(no_gpu())
 
 
 def read_plan(pack: Path) -> Plan:

@@ -46,7 +46,8 @@ def compare_fused(trainee: Trainee, row: Row) -> Difference:
     """Loss and gradients of the row's first document on both ways. Parameters and random generators
     are left as they were; there are no gradients before it and none after it."""
     batch = collate([first_document(row)])
-    with torch.random.fork_rng(), with_random_b(trainee):
+    used = [trainee.device] if trainee.device.type == "cuda" else []
+    with torch.random.fork_rng(used), with_random_b(trainee):
         loss, fused = gradients_of(trainee, batch)
         with _plain(trainee) as plain:
             expected, own = gradients_of(plain, batch)
