@@ -50,6 +50,17 @@ def test_wrong_types_and_ranges_are_refused_by_field(params, section, key, value
     assert any(field.startswith(f"{section}.{key}") for field in findings(params))
 
 
+@pytest.mark.parametrize(
+    ("section", "key"), [("schedule", "branch_from"), ("base_model", "init_adapter")]
+)
+def test_a_text_where_a_section_belongs_is_told_its_fields(params, section, key):
+    params[section][key] = "data/x"
+    with pytest.raises(InputError) as caught:
+        validate(params)
+    (finding,) = caught.value.findings
+    assert (finding.field, finding.message) == (f"{section}.{key}", "needs the fields path, sha256")
+
+
 def test_all_findings_come_at_once(params):
     params["optim"]["lr"] = "fast"
     del params["method"]["r"]

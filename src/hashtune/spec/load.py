@@ -75,6 +75,8 @@ def _findings(
         message = fault.message
         if fault.kind == "extra_forbidden":
             message = f"unknown key; {nearest(str(fault.path[-1]), _known(fault.path[:-1]))}"
+        elif fault.kind in {"model_type", "model_attributes_type"}:  # pydantic names our class
+            message = f"needs the fields {', '.join(_known(fault.path))}"
         field = _dotted(fault.path)
         found.append(Finding("schema", message, file=file, field=field, fix=WAY_BACK))
     return found
