@@ -41,6 +41,12 @@ CONFIG = {
     "tie_word_embeddings": True,
     "vocab_size": 49152,
 }
+PROMPT = {
+    "method.type": "prompt",
+    **dict.fromkeys([f"method.{n}" for n in ("variant", "r", "alpha", "dropout", "targets")]),
+    "method.virtual_tokens": 20,
+    "batch.attention": "mask",
+}
 FITS, REPORT = Path("build/plan/fits"), Path("reports/plan.json")
 
 
@@ -99,6 +105,34 @@ def test_fits(checkout: Path) -> None:
     assert report["row"] == 1
     assert (report["tokens"], report["first_step"]) == (3 * 500, 1)
     assert report["hours"] * 2.0 == pytest.approx(report["cost"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("positions", "changes", "found"),
+    [
+        (400, {}, None),
+        (399, {}, ("data.max_seq_len", "data.max_seq_len=399, or another base")),
+        (419, PROMPT, ("data.max_seq_len", "data.max_seq_len=399, or another base")),
+        (420, PROMPT, None),
+        (20, PROMPT, ("method.virtual_tokens", "fewer virtual tokens")),
+    ],
+)
+def test_each_token_has_a_position(
+    positions: int, changes: dict[str, Any], found: tuple[str, str] | None, checkout: Path
+) -> None:
+    """The longest document has 400 tokens; a prompt puts 20 before it."""
+    manifest = Path("build/base/manifest.json")
+    base = writers.read_json(manifest)
+    base["config"]["max_position_embeddings"] = positions
+    writers.write_json(manifest, base)
+    write_params(**changes)
+    if found is None:
+        plan.run()
+        return
+    with pytest.raises(InputError) as caught:
+        plan.run()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field, finding.fix) == ("too-long", *found)
 
 
 def test_steps_before_a_branch_cost_nothing(checkout: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from hashtune import frame, writers
 from hashtune.memory.closed_form import LOSS_CHUNK, Workload
 from hashtune.memory.decisions import GB, decide, duration
+from hashtune.memory.positions import check_positions
 from hashtune.memory.report import describe, lines, refuse
 from hashtune.memory.shapes import read_shape
 from hashtune.packing.stats import step_shape
@@ -30,7 +31,8 @@ def run() -> None:
     """Estimate memory, time and cost of the planned steps.
 
     Raises:
-        InputError: the step does not fit; the base has no formula; a target matches no module.
+        InputError: the step does not fit; the base has no formula or too few positions; a target
+            matches no module.
     """
     spec = frame.read_spec(
         *("method", "quantization", "optim", "batch", "activations", "precision", "hardware"),
@@ -42,7 +44,13 @@ def run() -> None:
     worst = step_shape(rows)
     added = len(spec.tokenizer.added_tokens)
     fused = spec.kernels == "fused"
-    shape = read_shape(read_manifest(MANIFEST).config)
+    config = read_manifest(MANIFEST).config
+    check_positions(
+        config,
+        longest=max((length for row in rows for length in row["lengths"]), default=0),
+        virtual=spec.method.virtual_tokens or 0,
+    )
+    shape = read_shape(config)
     work = Workload(
         shape=replace(shape, vocab=shape.vocab + added),  # as if none had a row yet
         quantization=spec.quantization.type,
