@@ -6,7 +6,6 @@ word where that is exact (words.py): that skips transformers' work per call, and
 of each are compared with its own.
 """
 
-import copy
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from hashtune.writers import sha256_bytes
 ANSWER = "zqanswerqz"
 KEPT_IDS = 4  # a text, and the same with a stop behind it
 CHECKED = 32  # renders and encodings of each Template that transformers repeats
+ADDRESS = re.compile(r" at 0x[0-9a-f]+>")  # in Python's words for an object
 REPEATS = 16  # renders that tell a template of chance from a fault of ours
 SPOT = 64  # texts of so many characters, or a multiple, are encoded by words and whole
 
@@ -117,7 +117,7 @@ class Template:
     def _compiled(self) -> Callable[[list[Message], bool], str]:
         from hashtune.chat.rendering import drawn_names, renderer
 
-        if drawn := drawn_names(self.text):
+        if drawn := drawn_names(self._frozen):
             raise InputError(self._unstable(f"it uses {' and '.join(drawn)}"))
         return renderer(self._frozen, self.tokenizer.special_tokens_map, self._arguments)
 
@@ -252,10 +252,14 @@ class Template:
 
     def _apply(self, normal: list[Message], *, add_generation_prompt: bool) -> str:
         text = self._compiled(normal, add_generation_prompt)
-        if self._due("render") and text != self._by_transformers(normal, add_generation_prompt):
-            # copies: a template that prints the address of an object is unstable as well
-            copies = (copy.deepcopy(normal) for _ in range(REPEATS))
-            if any(self._compiled(same, add_generation_prompt) != text for same in copies):
+        if not self._due("render"):
+            return text
+        given = f"{self.text}{normal}{self._arguments}"
+        if any(address not in given for address in ADDRESS.findall(text)):
+            raise InputError(self._unstable("it prints the address of an object"))
+        if text != self._by_transformers(normal, add_generation_prompt):
+            repeated = (self._compiled(normal, add_generation_prompt) for _ in range(REPEATS))
+            if any(again != text for again in repeated):
                 raise InputError(self._unstable("two renders of one conversation differ"))
             raise AssertionError("transformers renders this conversation otherwise")
         return text
