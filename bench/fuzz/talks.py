@@ -11,7 +11,7 @@ from typing import Any
 from fuzz.calls import CALLS
 from fuzz.case import Case
 from fuzz.rows import Messages, Row, written
-from fuzz.templates import CONTROL, END, LIMIT, Outcome
+from fuzz.templates import CONTROL, END, LIMIT, RAISES, Outcome
 
 Talk = tuple[str, str, Outcome | str, Messages]
 ODD = (  # texts that any template must print as they are
@@ -125,6 +125,23 @@ def _reasons(_: Random, u: str, a: str) -> list[Talk]:
     ]
 
 
+def _raises(random: Random, _: str, a: str) -> list[Talk]:
+    """Under "raises": one content on which it raises, and contents that it takes."""
+    named, one_line = random.choice(RAISES), a.replace("\n", " ")
+    talk = [_user("hi"), _answer(one_line), _user(f"not {named}"), _answer("b")]
+    raising = [*talk[:2], _user(named), talk[3]]
+    return [
+        (f"raises-{named}", "raises", _refused("template-refuses"), raising),
+        ("raises-nothing", "raises", _trained(one_line, "b"), talk),
+        (
+            "raises-masked",
+            "raises",
+            _trained("b"),
+            [talk[0], {**talk[1], "train": False}, *talk[2:]],
+        ),
+    ]
+
+
 def _texts(random: Random, u: str, a: str) -> list[Talk]:
     token, blank = random.choice(CONTROL), random.choice(BLANKS)
     edges = [_user(blank + u), _answer(blank + a + blank)]
@@ -153,7 +170,7 @@ def talk_row(random: Random, template: str) -> Row:
     """A row for this template."""
     user, answer = (f"{random.choice(ODD)}{random.randrange(1000)}" for _ in range(2))
     found: list[Talk] = []
-    for make in (_losses, _roles, _reasons, _texts):
+    for make in (_losses, _roles, _reasons, _raises, _texts):
         found += make(random, user, answer)
     found += [
         (f"call-{name}", "agent", result, [_user(user), message, *rest])
@@ -168,7 +185,7 @@ def talk_row(random: Random, template: str) -> Row:
 
 def talks(random: Random) -> Case:
     """JSON lines or a JSON array of talks for one template."""
-    weights = {"base": 4, "strict": 2, "agent": 4, "forgets": 1, "opens": 1}
+    weights = {"base": 4, "strict": 2, "agent": 4, "forgets": 1, "opens": 1, "raises": 1}
     template = random.choices(list(weights), list(weights.values()))[0]
     kind = random.choice(("jsonl", "json"))
     case = Case(f"talks {template}", kind, "messages", template=template)

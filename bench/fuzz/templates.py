@@ -37,11 +37,27 @@ _AGENT = """\
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
 """
+_RAISES = {  # by question: what Jinja raises on it
+    "zero": "{{ 1 // 0 }}",
+    "range": "{% for i in range(200000) %}{% endfor %}",
+    "format": "{{ '{}{}'.format(m.content) }}",
+    "list": "{{ [m.content] | indent }}",
+    "index": "{{ m.content.index('absent') }}",
+}
+_RAISING = "".join(
+    f"{{%- if m.content == '{name}' -%}}{body}{{%- endif -%}}" for name, body in _RAISES.items()
+)
+RAISES = tuple(_RAISES)
 TEMPLATES = {
     "base": CHAT_TEMPLATE,
     "strict": _STRICT,  # alternation, trims contents
     "agent": "{%- set keep = true -%}" + _AGENT,  # prints names, reasoning and calls
     "forgets": "{%- set keep = false -%}" + _AGENT,  # reasoning of the last message only
+    # filters that take texts only, and errors on some contents
+    "raises": "{%- for m in messages -%}"
+    + _RAISING
+    + "{{ '<|im_start|>' + m.role + '\n' + m.content | indent + '<|im_end|>\n' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}",
     "opens": CHAT_TEMPLATE.replace("assistant' + '\\n'", "assistant' + '\\n<think>\\n'"),
 }
 

@@ -29,6 +29,14 @@ CENSOR = (
     "{% endif %}{{ '<|end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
 )
+# A call is its name and an element an argument: without arguments the name comes last.
+ELEMENTS = (
+    "{% for m in messages %}{{ '<|start|>' + m.role + '\n' + m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ '<f=' + c.function.name + '>' }}"
+    "{% for k, v in c.function.arguments.items() %}{{ '<p=' ~ k ~ '>' ~ v ~ '</p>' }}{% endfor %}"
+    "</f>{% endfor %}{{ '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
+)
 
 
 @pytest.fixture
@@ -154,6 +162,40 @@ def test_cost_is_linear_in_the_turns(
         counts[turns] = renders(template, partial(tokenized, template, messages), monkeypatch)
     assert counts[20][0] == counts[40][0] == counts[80][0] < 40
     assert counts[80][1] < 4.2 * counts[20][1]
+
+
+def test_calls_without_arguments_are_laid_out_at_once(
+    both: Callable[..., Any],
+    make_template: Callable[..., Any],
+    tokenized: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls with and without arguments by turns, 3 messages a round: few renders for any number."""
+
+    def rounds(count: int) -> list[Any]:
+        messages: list[Any] = []
+        for number in range(count):
+            given = {"zone": "x"} if number % 3 == 0 else {}
+            call = {"function": {"name": "now", "arguments": given}}
+            messages += [
+                {"role": "user", "content": "hi"},
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "content": "noon"},
+            ]
+        return [*messages, {"role": "assistant", "content": "yo"}]
+
+    counts = {}
+    for number in (12, 48):
+        template = make_template(ELEMENTS)
+        run = partial(tokenized, template, rounds(number))
+        counts[number] = renders(template, run, monkeypatch)[0]
+        (example,) = run().examples
+        said = template.tokenizer.decode([label for label in example.labels if label != -100])
+        bare = "<f=now></f><|end|>"
+        assert said == f"<f=now><p=zone>x</p></f><|end|>{bare}{bare}" * (number // 3) + "yo<|end|>"
+    assert max(counts.values()) < 60
+    at_once, one_by_one = both(make_template(ELEMENTS), rounds(12))
+    assert at_once == one_by_one
 
 
 def test_last_is_linear_where_a_template_is_unstable(

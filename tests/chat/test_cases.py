@@ -228,20 +228,42 @@ def calling(arguments: object) -> list[dict[str, Any]]:
     return [*talk((U, "hi")), {"role": A, "content": None, "tool_calls": [call]}]
 
 
+NAMED = '{"name": "weather", "arguments": {%s}}'
+TAGGED = f"<tool_call>\n{NAMED}\n</tool_call>"
+CITY = '"city": "Oslo"'
+C13 = {  # the call with city Oslo, and with no arguments
+    name: tuple(text % value for value in values)
+    for name, text, values in [
+        ("qwen-qwen2_5-7b-instruct", f"{TAGGED}<|im_end|>", (CITY, "")),
+        (
+            "qwen3-coder",
+            "<tool_call>\n<function=weather>\n%s</function>\n</tool_call><|im_end|>",
+            ("<parameter=city>\nOslo\n</parameter>\n", ""),
+        ),
+        ("axo_exaone4", f"<tool_call>{NAMED}</tool_call>[|endofturn|]", (CITY, "")),
+        ("axo_jamba", f" <tool_calls>[\n    {NAMED}\n]</tool_calls><|eom|>", (CITY, "")),
+        ("ibm-granite-granite-4_0", f"{TAGGED}<|end_of_text|>", (CITY, "")),
+        (
+            "meta-llama-llama-3_1-8b-instruct",
+            '{"name": "weather", "parameters": {%s}}<|eot_id|>',
+            (CITY, ""),
+        ),
+        (
+            "openai-gpt-oss-120b",
+            " to=functions.weather<|channel|>commentary json<|message|>{%s}<|call|>",
+            (CITY, ""),
+        ),
+        (
+            "trl_glm4moe_training",
+            "\n<think></think>\n<tool_call>weather\n%s</tool_call><|observation|>",
+            ("<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n", ""),
+        ),
+    ]
+}
+
+
 @published
-@pytest.mark.parametrize(
-    "name",
-    [
-        "qwen-qwen2_5-7b-instruct",
-        "qwen3-coder",
-        "axo_exaone4",
-        "axo_jamba",
-        "ibm-granite-granite-4_0",
-        "meta-llama-llama-3_1-8b-instruct",
-        "openai-gpt-oss-120b",
-        "trl_glm4moe_training",
-    ],
-)
+@pytest.mark.parametrize("name", list(C13))
 def test_c13_tool_arguments_as_text_or_object(real: Any, name: str) -> None:
     template = real(name)
     (text,), (thing,) = (
@@ -251,7 +273,12 @@ def test_c13_tool_arguments_as_text_or_object(real: Any, name: str) -> None:
     printed = template.render(calling('{"city": "Oslo"}'))
     assert printed.count("Oslo") == 1
     assert "\\" not in printed[printed.index("hi") :]
+    city, none = C13[name]
+    for value in ('{"city": "Oslo"}', {"city": "Oslo"}):
+        assert trained(template, run(template, calling(value))) == [city]
     assert template.render(calling("null")) == template.render(calling({}))
+    for value in ("null", "{}", {}, "", None):
+        assert trained(template, run(template, calling(value))) == [none]
     for broken in ("[1]", "{bad"):
         (finding,) = refused(template, calling(broken))
         assert finding.field == "messages[1].tool_calls[0].function.arguments"

@@ -1,11 +1,12 @@
 """All bodies of a long conversation from a few renders of the whole, at a cost linear in its turns.
 
 Four renders of the whole conversation (real; the other roles' contents replaced by marks; the
-answers replaced too, in two ways) say where each answer's fields begin and end. How far the prompt
-reaches, and that the answer stands in the whole as inference would write it, is the per-turn
-definition's word: `exact` is asked about the first and the last turn of every combination of
-template features, the last turn and one more turn of the conversation. Wherever a render, a place
-or such a turn does not fit, the answer is None and every turn is derived by itself.
+answers replaced too, in two ways), and two more where a call has no arguments, say where each
+answer's fields begin and end. How far the prompt reaches, and that the answer stands in the whole
+as inference would write it, is the per-turn definition's word: `exact` is asked about the first and
+the last turn of every combination of template features, the last turn and one more turn of the
+conversation. Wherever a render, a place or such a turn does not fit, the answer is None and every
+turn is derived by itself.
 """
 
 import re
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from hashtune.chat.features import Key, turn_keys
 from hashtune.chat.messages import ASSISTANT
 from hashtune.chat.reasoning import left_open
-from hashtune.chat.sentinels import common_suffix, vary
+from hashtune.chat.sentinels import calls_bare, common_suffix, vary
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
 from hashtune.errors import InputError
@@ -105,20 +106,39 @@ def _places(template: Template, messages: Sequence[Message], whole: str) -> dict
         message if message["role"] == ASSISTANT else {**message, "content": f"{stem}{index}z"}
         for index, message in enumerate(messages)
     ]
-    cut = [_cut(template, marked, stem, others, tag) for tag in (None, "zqa", "zqb")]
-    afters = cut[0] and _ends(whole, cut[0], [str(messages[i].get("content")) for i in others])
-    if not afters or not cut[0] or not cut[1] or not cut[2]:
+    real = _cut(template, marked, stem, others)
+    afters = real and _ends(whole, real, [str(messages[i].get("content")) for i in others])
+    if not afters or not real:
         return None
+    ways = [False, True] if any(map(calls_bare, messages)) else [False]
+    pairs = [
+        [_cut(template, _varied(marked, tag, bare), stem, others) for tag in ("zqa", "zqb")]
+        for bare in ways
+    ]
     places = {}
     for number, other in enumerate(others, 1):
         if other + 1 == len(messages) or messages[other + 1]["role"] != ASSISTANT:
             continue
-        tail = common_suffix(cut[1][number], cut[2][number])
-        if cut[1][number] == cut[2][number] or not cut[0][number].endswith(tail):
+        ends = [[cut[number] if cut else None for cut in pair] for pair in pairs]
+        tails = [tail for pair in ends if (tail := _tail(real[number], pair)) is not None]
+        if not tails:
             return None
         after = afters[number - 1]
-        places[other + 1] = Place(after, after + len(cut[0][number]) - len(tail), tail)
+        places[other + 1] = Place(after, after + len(real[number]) - len(tails[0]), tails[0])
     return places
+
+
+def _varied(marked: list[Message], tag: str, bare: bool) -> list[Message]:
+    return [vary(m, tag, bare=bare) if m["role"] == ASSISTANT else m for m in marked]
+
+
+def _tail(real: str, pair: Sequence[str | None]) -> str | None:
+    """What two renders of a piece with other fields share at the end, where the real one has it."""
+    first, second = pair
+    if first is None or second is None or first == second:
+        return None
+    tail = common_suffix(first, second)
+    return tail if real.endswith(tail) else None
 
 
 def _absent(messages: Sequence[Message]) -> str:
@@ -129,11 +149,9 @@ def _absent(messages: Sequence[Message]) -> str:
 
 
 def _cut(
-    template: Template, marked: list[Message], stem: str, others: list[int], tag: str | None
+    template: Template, marked: list[Message], stem: str, others: list[int]
 ) -> list[str] | None:
     """The render's pieces between the marks; None unless every mark comes out once, in order."""
-    if tag:
-        marked = [vary(m, tag) if m["role"] == ASSISTANT else m for m in marked]
     pieces = re.split(f"{stem}([0-9]+)z", template.render(marked))
     return pieces[::2] if [int(piece) for piece in pieces[1::2]] == others else None
 

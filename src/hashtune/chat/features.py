@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS, is_plain
 from hashtune.chat.reasoning import PAIRS
+from hashtune.chat.sentinels import calls_bare
 from hashtune.chat.template import Template
 from hashtune.records import Message
 
@@ -31,12 +32,14 @@ def _searched(texts: frozenset[str]) -> tuple[str, ...]:
 
 
 def _feature(message: Message, searched: Sequence[str]) -> Feature:
-    """Role, fields that hold something, blank edges of the content, and what it holds of the texts
-    that the template searches contents for."""
+    """Role, fields that hold something, whether a call has no arguments, blank edges of the
+    content, and what it holds of the texts that the template searches contents for."""
     content = str(message.get("content") or "")
     plain = is_plain(message)
     names = ("content",) if plain else FIELDS
     fields = tuple(field for field in names if message.get(field))
+    if "tool_calls" in fields and calls_bare(message):
+        fields += ("no arguments",)
     texts = content
     if message["role"] == ASSISTANT and not plain:
         texts += "\0".join(str(message.get(field) or "") for field in REASONING_FIELDS)

@@ -68,8 +68,13 @@ def _cures(template: Template, messages: Sequence[Message], turn: int) -> list[d
         for value in (False, True):
             kwargs = {**template.kwargs, switch: value}
             tried = dataclasses.replace(template, kwargs=kwargs)
-            if switch in template.text and continues(
-                tried.prompt(messages[:turn]), tried.render(messages[: turn + 1])
-            ):
+            if switch in template.text and _continues(tried, messages, turn):
                 cures.append({switch: value})
     return cures
+
+
+def _continues(template: Template, messages: Sequence[Message], turn: int) -> bool:
+    try:
+        return continues(template.prompt(messages[:turn]), template.render(messages[: turn + 1]))
+    except InputError:  # what the template refuses is no cure
+        return False

@@ -1,5 +1,6 @@
 """The pinned chat template of a spec: the base's own, or a file in Git, with its sha256."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,19 @@ def load_template(tokenizer: Any, settings: TokenizerSpec, *, root: Path) -> Tem
         stored_header=settings.mismatch == "as_stored",
         escape=settings.special_in_content == "escape",
         merge_system=settings.system == "merge_into_user",
+        name=settings.chat_template,
     )
-    template.render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
+    try:
+        template.render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
+    except InputError as error:
+        raise InputError([_of_the_template(finding) for finding in error.findings]) from error
     return template
+
+
+def _of_the_template(finding: Finding) -> Finding:
+    """A finding about the message that every template must render: no row is to blame."""
+    fix = "correct the template, or pin another one"
+    return dataclasses.replace(finding, field="tokenizer.chat_template", fix=fix)
 
 
 def _source(tokenizer: Any, name: str, root: Path) -> str:

@@ -10,11 +10,13 @@ from typing import Any
 from jinja2 import nodes
 from transformers.utils import chat_template_utils
 
+from hashtune.chat.failures import RENDER_ERRORS, RenderError
 from hashtune.records import Message
 
 SEARCHES = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "find", "rfind"}
 SEARCHES |= {"index", "rindex", "count", "replace", "strip", "lstrip", "rstrip", "removeprefix"}
 SEARCHES |= {"removesuffix"}
+CHANCE = ("random", "lipsum")  # filter and function of Jinja that draw from the global generator
 
 
 def renderer(
@@ -23,8 +25,11 @@ def renderer(
     """A function from messages (normal form) and add_generation_prompt to text.
 
     It gives what `apply_chat_template` gives for this template, these special tokens and arguments.
+
+    Raises:
+        RenderError: the text is no template; or, when the function is called, it raised.
     """
-    compiled = chat_template_utils._compile_jinja_template(text)
+    compiled = _compiled(text)
     environment = compiled.environment
     fixed = {**compiled.globals, "tools": None, "documents": None, **special_tokens}
     fixed |= chat_template_utils._plain_template_data(dict(arguments))
@@ -37,9 +42,28 @@ def renderer(
         names = fixed.copy()
         names["messages"], names["add_generation_prompt"] = messages, add_generation_prompt
         context.parent, context.vars, context.exported_vars = names, {}, set()
-        return "".join(compiled.root_render_func(context))
+        try:
+            return "".join(compiled.root_render_func(context))
+        except RENDER_ERRORS as error:
+            raise RenderError(error) from error
 
     return render
+
+
+def _compiled(text: str) -> Any:
+    compile_template = chat_template_utils._compile_jinja_template
+    try:
+        return compile_template(text)
+    except RENDER_ERRORS as error:
+        raise RenderError(error) from error
+
+
+def drawn_names(text: str) -> list[str]:
+    """The filters and functions in a template whose result is drawn anew in each render."""
+    parsed = _compiled(text).environment.parse(text)
+    filters = {applied.name for applied in parsed.find_all(nodes.Filter)}
+    names = {name.name for name in parsed.find_all(nodes.Name) if name.ctx == "load"}
+    return [name for name in CHANCE if name in (filters if name == "random" else names)]
 
 
 def searched_texts(text: str) -> frozenset[str]:

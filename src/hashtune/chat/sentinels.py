@@ -2,7 +2,13 @@
 
 from collections.abc import Sequence
 
-from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS, normalise
+from hashtune.chat.messages import (
+    ASSISTANT,
+    REASONING_FIELDS,
+    functions_of,
+    normalise,
+    parse_arguments,
+)
 from hashtune.chat.template import Template
 from hashtune.errors import Finding, InputError
 from hashtune.records import Message
@@ -11,19 +17,25 @@ NEXT = "zqnextqz"
 
 
 def after_fields(
-    template: Template, before: Sequence[Message], message: Message, *, following: Message | None
+    template: Template,
+    before: Sequence[Message],
+    message: Message,
+    *,
+    following: Message | None,
+    bare: bool = False,
 ) -> str:
     """The text that the template itself prints after the last field of an assistant message.
 
     Two renders differ in every field of the message, so what they share at the end is the
-    template's. With a `following` message it reaches up to that message's content.
+    template's. With a `following` message it reaches up to that message's content. `bare`: calls
+    without arguments stay without (see vary).
 
     Raises:
         InputError: the two renders are equal: the template prints no field of the message.
     """
     rest = [{**following, "content": NEXT}] if following else []
-    first = template.render([*before, vary(message, "zqa"), *rest])
-    second = template.render([*before, vary(message, "zqb"), *rest])
+    first = template.render([*before, vary(message, "zqa", bare=bare), *rest])
+    second = template.render([*before, vary(message, "zqb", bare=bare), *rest])
     if first == second:
         where = f"messages[{len(before)}]"
         fix = "pin a template that prints it"
@@ -43,6 +55,12 @@ def follower(messages: Sequence[Message], index: int) -> Message:
     return {"role": "tool"} if called else {"role": "user"}
 
 
+def calls_bare(message: Message) -> bool:
+    """Whether a call of the message has no arguments: then a template may print its name last."""
+    calls = functions_of(message)
+    return any(not parse_arguments(function.get("arguments")) for function in calls)
+
+
 def common_prefix(left: str, right: str) -> int:
     """Number of equal characters at the start."""
     pairs = enumerate(zip(left, right, strict=False))
@@ -56,10 +74,12 @@ def common_suffix(left: str, right: str) -> str:
     return left[len(left) - length :]
 
 
-def vary(message: Message, tag: str) -> Message:
+def vary(message: Message, tag: str, *, bare: bool = False) -> Message:
     """The assistant message with every field replaced by the tag, "zqa" or "zqb".
 
-    Arguments differ in type: no quote is shared.
+    Arguments differ in type: no quote is shared. Names stay, since templates look them up and
+    repeat them in other messages. But with `bare` a call without arguments stays without, as its
+    template prints nothing in their place, and its name is what differs.
     """
     varied = normalise([message])[0]
     for field in ("content", *REASONING_FIELDS):
@@ -69,7 +89,11 @@ def vary(message: Message, tag: str) -> Message:
     calls = []
     for call in varied.get("tool_calls", []):
         nested = "function" in call
-        function = {**(call["function"] if nested else call), "arguments": arguments}
+        function = call["function"] if nested else call
+        if bare and not function["arguments"]:
+            function = {**function, "name": tag}
+        else:
+            function = {**function, "arguments": arguments}
         calls.append({**call, "function": function} if nested else function)
     if calls:
         varied["tool_calls"] = calls

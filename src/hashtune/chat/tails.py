@@ -7,7 +7,7 @@ every body that it leads to is derived a second time without it (second.py).
 from collections.abc import Sequence
 
 from hashtune.chat.features import features_of
-from hashtune.chat.sentinels import after_fields
+from hashtune.chat.sentinels import after_fields, calls_bare
 from hashtune.chat.template import Template
 from hashtune.records import Message
 
@@ -17,6 +17,9 @@ KEPT = 256  # kinds of conversations
 def tail(template: Template, before: Sequence[Message], message: Message, full: str) -> str:
     """What after_fields gives for the message, which `full` renders last.
 
+    Arguments written into a call that has none may bring text of their own (`</parameter>`): where
+    `full` does not end like that, the call's name tells where its fields end.
+
     Raises:
         InputError: the template prints no field of the message.
     """
@@ -24,6 +27,8 @@ def tail(template: Template, before: Sequence[Message], message: Message, full: 
     key = tuple(features_of(template, [*before, message]))
     if key not in known or not full.endswith(known[key]):
         found = after_fields(template, before, message, following=None)
+        if not full.endswith(found) and calls_bare(message):
+            found = after_fields(template, before, message, following=None, bare=True)
         if len(known) == KEPT:
             known.clear()
         known[key] = found

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import jinja2
-
 from hashtune.chat.accepted import as_parts, list_roles, merge_system
 from hashtune.chat.control import MARK, control_tokens, escape, without_marks
 from hashtune.chat.dates import date_string, with_frozen_clock
+from hashtune.chat.failures import RENDER_ERRORS, RenderError
 from hashtune.chat.messages import is_plain, normalise, refused_role
 from hashtune.chat.reasoning import continues
 from hashtune.chat.words import Words, known_words
@@ -26,10 +25,11 @@ from hashtune.parts import with_text
 from hashtune.records import Message
 from hashtune.writers import sha256_bytes
 
-RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError)
 ANSWER = "zqanswerqz"
 KEPT_IDS = 4  # a text, and the same with a stop behind it
 CHECKED = 32  # renders and encodings of each Template that transformers repeats
+ADDRESS = re.compile(r" at 0x[0-9a-f]+>")  # in Python's words for an object
+REPEATS = 16  # renders that tell a template of chance from a fault of ours
 SPOT = 64  # texts of so many characters, or a multiple, are encoded by words and whole
 
 
@@ -46,6 +46,7 @@ class Template:
             from the generation prompt (`tokenizer.mismatch: as_stored`).
         escape: control tokens in contents become plain text (`tokenizer.special_in_content`).
         merge_system: the system message goes before the first question (`tokenizer.system`).
+        name: what `tokenizer.chat_template` calls it, for findings.
     """
 
     tokenizer: Any
@@ -55,6 +56,7 @@ class Template:
     stored_header: bool = False
     escape: bool = False
     merge_system: bool = False
+    name: str = "base"
 
     @cached_property
     def sha256(self) -> str:
@@ -113,8 +115,10 @@ class Template:
 
     @cached_property
     def _compiled(self) -> Callable[[list[Message], bool], str]:
-        from hashtune.chat.rendering import renderer
+        from hashtune.chat.rendering import drawn_names, renderer
 
+        if drawn := drawn_names(self._frozen):
+            raise InputError(self._unstable(f"it uses {' and '.join(drawn)}"))
         return renderer(self._frozen, self.tokenizer.special_tokens_map, self._arguments)
 
     @cached_property
@@ -122,7 +126,7 @@ class Template:
         def render(messages: list[Message]) -> str | None:
             try:
                 return self._compiled(messages, False)
-            except RENDER_ERRORS:
+            except RenderError:
                 return None
 
         return list_roles(render)
@@ -147,7 +151,8 @@ class Template:
         """The text of a conversation.
 
         Raises:
-            InputError: the template refuses it; the finding names the message.
+            InputError: the template refuses it or raises, and the finding names the message; or it
+                prints another text each time.
         """
         normal = list(messages) if all(map(is_plain, messages)) else normalise(messages)
         if self.merge_system:
@@ -156,7 +161,7 @@ class Template:
             normal = as_parts(normal, self._list_roles)
         try:
             return self._apply(normal, add_generation_prompt=add_generation_prompt)
-        except RENDER_ERRORS as error:
+        except RenderError as error:
             shift = len(messages) - len(normal)
             raise InputError(self._refusal(normal, shift, error, add_generation_prompt)) from error
 
@@ -247,15 +252,37 @@ class Template:
 
     def _apply(self, normal: list[Message], *, add_generation_prompt: bool) -> str:
         text = self._compiled(normal, add_generation_prompt)
-        if self._due("render") and text != self.tokenizer.apply_chat_template(
-            normal,
-            tokenize=False,
-            chat_template=self._frozen,
-            add_generation_prompt=add_generation_prompt,
-            **self._arguments,
-        ):
+        if not self._due("render"):
+            return text
+        given = f"{self.text}{normal}{self._arguments}"
+        if any(address not in given for address in ADDRESS.findall(text)):
+            raise InputError(self._unstable("it prints the address of an object"))
+        if text != self._by_transformers(normal, add_generation_prompt):
+            repeated = (self._compiled(normal, add_generation_prompt) for _ in range(REPEATS))
+            if any(again != text for again in repeated):
+                raise InputError(self._unstable("two renders of one conversation differ"))
             raise AssertionError("transformers renders this conversation otherwise")
         return text
+
+    def _by_transformers(self, normal: list[Message], add_generation_prompt: bool) -> Any:
+        try:
+            return self.tokenizer.apply_chat_template(
+                normal,
+                tokenize=False,
+                chat_template=self._frozen,
+                add_generation_prompt=add_generation_prompt,
+                **self._arguments,
+            )
+        except RENDER_ERRORS as error:
+            raise RenderError(error) from error
+
+    def _unstable(self, why: str) -> Finding:
+        return Finding(
+            "unstable-render",
+            f"the template {self.name} prints another text each time: {why}",
+            field="tokenizer.chat_template",
+            fix="pin a template whose text depends on nothing but the messages",
+        )
 
     def _due(self, what: str) -> bool:
         """Whether this call is one of the first, which transformers repeats."""
@@ -265,14 +292,14 @@ class Template:
         return True
 
     def _refusal(
-        self, normal: list[Message], shift: int, error: Exception, add_generation_prompt: bool
+        self, normal: list[Message], shift: int, error: RenderError, add_generation_prompt: bool
     ) -> Finding:
         """Name the message: the last one of the shortest start that raises the same error."""
         culprit = len(normal) - 1
         for length in range(1, len(normal)):
             try:
                 self._apply(normal[:length], add_generation_prompt=add_generation_prompt)
-            except RENDER_ERRORS as again:
+            except RenderError as again:
                 if str(again) == str(error):
                     culprit = length - 1
                     break
@@ -280,7 +307,12 @@ class Template:
         merge = ", set tokenizer.system to merge_into_user" if system else ""
         return Finding(
             "template-refuses",
-            f"{refused_role(normal, culprit)} ({' '.join(str(error).split())})",
+            error.said(
+                self.name,
+                refused_role(normal, culprit),
+                self._frozen.count("\n") - self.text.count("\n"),
+            ),
             field=f"messages[{culprit + shift}].role",
-            fix=f"change the row{merge}, or pin another template (tokenizer.chat_template)",
+            fix=f"change the row{merge}, or pin another template than {self.name} "
+            "(tokenizer.chat_template)",
         )
