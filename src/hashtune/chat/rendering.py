@@ -7,9 +7,10 @@ than the render itself.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jinja2 import nodes
+from jinja2 import Environment, nodes
 from transformers.utils import chat_template_utils
 
+from hashtune import spelling
 from hashtune.records import Message
 
 SEARCHES = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "find", "rfind"}
@@ -22,10 +23,11 @@ def renderer(
 ) -> Callable[[list[Message], bool], str]:
     """A function from messages (normal form) and add_generation_prompt to text.
 
-    It gives what `apply_chat_template` gives for this template, these special tokens and arguments.
+    It gives what `apply_chat_template` gives for this template, these special tokens and arguments,
+    but numbers in their own spelling (spelling.py).
     """
-    compiled = chat_template_utils._compile_jinja_template(text)
-    environment = compiled.environment
+    environment = _environment(text)
+    compiled = environment.from_string(text)
     fixed = {**compiled.globals, "tools": None, "documents": None, **special_tokens}
     fixed |= chat_template_utils._plain_template_data(dict(arguments))
     context = environment.context_class(environment, {}, compiled.name, compiled.blocks)
@@ -40,6 +42,31 @@ def renderer(
         return "".join(compiled.root_render_func(context))
 
     return render
+
+
+def _environment(text: str) -> Environment:
+    """The environment of transformers, which is shared, with a `tojson` that keeps spellings."""
+    shared = chat_template_utils._compile_jinja_template(text).environment
+    environment: Environment = shared.overlay()
+    environment.filters = {**environment.filters, "tojson": _tojson}
+    return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """The filter of transformers, whose parameters templates name."""
+    return spelling.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def searched_texts(text: str) -> frozenset[str]:

@@ -24,6 +24,7 @@ from hashtune.chat.words import Words, known_words
 from hashtune.errors import Finding, InputError
 from hashtune.parts import with_text
 from hashtune.records import Message
+from hashtune.spelling import unspelled
 from hashtune.writers import sha256_bytes
 
 RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError)
@@ -247,8 +248,13 @@ class Template:
 
     def _apply(self, normal: list[Message], *, add_generation_prompt: bool) -> str:
         text = self._compiled(normal, add_generation_prompt)
-        if self._due("render") and text != self.tokenizer.apply_chat_template(
-            normal,
+        if not self._due("render"):
+            return text
+        # transformers knows plain numbers only
+        plain = unspelled(normal)
+        ours = text if plain is normal else self._compiled(plain, add_generation_prompt)
+        if ours != self.tokenizer.apply_chat_template(
+            plain,
             tokenize=False,
             chat_template=self._frozen,
             add_generation_prompt=add_generation_prompt,
