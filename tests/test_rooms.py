@@ -15,9 +15,9 @@ LEVELS = (
     {"store", "lineage"},
     {"data", "chat", "packing", "inspection"},
     {"spec"},
-    {"records", "writers", "errors", "processes", "parts", "strict_json"},
+    {"records", "writers", "errors", "processes", "parts", "strict_json", "spelling"},
 )
-ALLOWED = {("writers", "errors"), ("records", "errors")}
+ALLOWED = {("writers", "errors"), ("records", "errors"), ("strict_json", "spelling")}
 
 
 def level(room: str) -> int:

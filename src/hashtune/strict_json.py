@@ -11,6 +11,8 @@ import math
 import re
 from typing import Any, NoReturn
 
+from hashtune.spelling import read_float, read_int
+
 MAX_DEPTH = 100
 MAX_INT_DIGITS = 4000  # int() refuses more than 4300 digits
 
@@ -36,7 +38,8 @@ class _HookError(Exception):
 
 
 def parse_strict(text: str) -> Any:
-    """The value of a JSON text, values as written; StrictJsonError for anything else."""
+    """The value of a JSON text, values as written, numbers with their spelling; StrictJsonError
+    for anything else."""
     if _may_hide_a_fault(text) and (fault := _first_fault(text)):
         raise fault
     try:
@@ -78,7 +81,7 @@ def _refuse(_: str) -> NoReturn:
 
 
 def _float(text: str) -> float:
-    value = float(text)
+    value = read_float(text)
     if math.isinf(value):
         raise _HookError
     return value
@@ -87,7 +90,7 @@ def _float(text: str) -> float:
 def _int(text: str) -> int:
     if len(text) > MAX_INT_DIGITS:
         raise _HookError
-    return int(text)
+    return read_int(text)
 
 
 _DECODER = json.JSONDecoder(

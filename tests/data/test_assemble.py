@@ -38,6 +38,7 @@ PLAIN = Settings(
     leakage_ngram=4,
     leakage_near=near(None),
     leakage_groups="error",
+    leakage_action="error",
     leakage_max_share=0.0,
 )
 
@@ -154,6 +155,7 @@ def test_planted_leaks_are_refused_not_removed(assembled):
         "exact": 1,
         "ngram": 0,
         "near": 0,
+        "kinds": {"question in user": 1},
         "share": 0.5,
         "examples": [
             {
@@ -163,6 +165,8 @@ def test_planted_leaks_are_refused_not_removed(assembled):
                 "train_line": 2,
                 "how": "exact",
                 "shared": "x",
+                "what": "question",
+                "where": "user",
             }
         ],
     }
@@ -390,3 +394,23 @@ def test_rows_in_are_rows_kept_plus_rows_dropped(assembled, rows, settings, rule
         assert len(ids) == len(set(ids))
     places = [(row.source, row.line) for row in prepared.ledger]
     assert len(places) == len(set(places))  # a row is dropped once
+
+
+def test_leaking_train_rows_are_dropped_on_request(assembled):
+    """Both rows that hold the question go, by name; the others stay, and nothing leaks."""
+    texts = ["is this a leak or not", "x", "so is this a leak or what"]
+    given_files = files(a=texts, eval=["e"], test=["is this a leak", "y"])
+    assert [f.rule for f in assembled(given_files, {}, PLAIN).findings] == [
+        "leakage",
+        "leaked-item",
+    ]
+    prepared = assembled(given_files, {}, changed(leakage_action="drop"))
+    assert prepared.findings == []
+    assert prepared.report["leakage"]["test"]["share"] == 0.0
+    assert prepared.report["rows"]["dropped"] == {"leaked": 2}
+    assert [row.line for row in prepared.splits["train"]] == [2]
+    detail = "question of data/test.jsonl:1 in user (ngram)"
+    assert [(d.line, d.reason, d.detail) for d in prepared.ledger] == [
+        (1, "leaked", detail),
+        (3, "leaked", detail),
+    ]

@@ -47,10 +47,10 @@ def test_sharegpt_names_become_roles():
 
 
 def test_other_sharegpt_names_are_refused_with_the_nearest():
-    row = share(("humen", "u"), ("chatgpt", "a"))
+    row = share(("humen", "u"), ("gptt", "a"))
     assert told(row, schema="sharegpt") == [
         "d:1: conversations[0].from: unknown name 'humen'; did you mean 'human'? [unknown-role]",
-        "d:1: conversations[1].from: unknown name 'chatgpt'; did you mean 'gpt'? [unknown-role]",
+        "d:1: conversations[1].from: unknown name 'gptt'; did you mean 'gpt'? [unknown-role]",
     ]
 
 

@@ -95,6 +95,7 @@ def params(tmp_path, monkeypatch):
             "leakage_ngram": 4,
             "leakage_near": {"threshold": None, "shingle": 3},
             "leakage_groups": "error",
+            "leakage_action": "error",
             "leakage_max_share": 0.0,
         },
         "regression": {

@@ -1,10 +1,10 @@
 """A chunk of conversations at a time: its examples as columns, its dropped ones, its counts."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hashtune import spelling
 from hashtune.chat.columns import token_column
 from hashtune.chat.examples import Tokenized
 from hashtune.chat.summary import SAMPLES, Tally, tally
@@ -43,7 +43,8 @@ def tokenize_rows(
     findings: list[Finding] = []
     for row in rows:
         try:
-            done.append(tokenize(Conversation(**{**row, "messages": json.loads(row["messages"])})))
+            messages = spelling.loads(row["messages"])
+            done.append(tokenize(Conversation(**{**row, "messages": messages})))
         except InputError as error:
             findings += error.findings
     if findings:

@@ -7,9 +7,10 @@ than the render itself.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jinja2 import nodes
+from jinja2 import Environment, nodes
 from transformers.utils import chat_template_utils
 
+from hashtune import spelling
 from hashtune.chat.failures import RENDER_ERRORS, RenderError
 from hashtune.records import Message
 
@@ -24,13 +25,14 @@ def renderer(
 ) -> Callable[[list[Message], bool], str]:
     """A function from messages (normal form) and add_generation_prompt to text.
 
-    It gives what `apply_chat_template` gives for this template, these special tokens and arguments.
+    It gives what `apply_chat_template` gives for this template, these special tokens and arguments,
+    but numbers in their own spelling (spelling.py).
 
     Raises:
         RenderError: the text is no template; or, when the function is called, it raised.
     """
-    compiled = _compiled(text)
-    environment = compiled.environment
+    environment = _environment(text)
+    compiled = environment.from_string(text)
     fixed = {**compiled.globals, "tools": None, "documents": None, **special_tokens}
     fixed |= chat_template_utils._plain_template_data(dict(arguments))
     context = environment.context_class(environment, {}, compiled.name, compiled.blocks)
@@ -50,20 +52,44 @@ def renderer(
     return render
 
 
-def _compiled(text: str) -> Any:
-    compile_template = chat_template_utils._compile_jinja_template
+def _parsed(text: str) -> Any:
+    """The compiled template in the environment of transformers, which is shared."""
     try:
-        return compile_template(text)
+        return chat_template_utils._compile_jinja_template(text)
     except RENDER_ERRORS as error:
         raise RenderError(error) from error
 
 
 def drawn_names(text: str) -> list[str]:
     """The filters and functions in a template whose result is drawn anew in each render."""
-    parsed = _compiled(text).environment.parse(text)
+    parsed = _parsed(text).environment.parse(text)
     filters = {applied.name for applied in parsed.find_all(nodes.Filter)}
     names = {name.name for name in parsed.find_all(nodes.Name) if name.ctx == "load"}
     return [name for name in CHANCE if name in (filters if name == "random" else names)]
+
+
+def _environment(text: str) -> Environment:
+    """The environment of transformers with a `tojson` that keeps spellings."""
+    environment: Environment = _parsed(text).environment.overlay()
+    environment.filters = {**environment.filters, "tojson": _tojson}
+    return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """The filter of transformers, whose parameters templates name."""
+    return spelling.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def searched_texts(text: str) -> frozenset[str]:

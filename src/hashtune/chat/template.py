@@ -23,6 +23,7 @@ from hashtune.chat.words import Words, known_words
 from hashtune.errors import Finding, InputError
 from hashtune.parts import with_text
 from hashtune.records import Message
+from hashtune.spelling import unspelled
 from hashtune.writers import sha256_bytes
 
 ANSWER = "zqanswerqz"
@@ -257,9 +258,11 @@ class Template:
         given = f"{self.text}{normal}{self._arguments}"
         if any(address not in given for address in ADDRESS.findall(text)):
             raise InputError(self._unstable("it prints the address of an object"))
-        if text != self._by_transformers(normal, add_generation_prompt):
-            repeated = (self._compiled(normal, add_generation_prompt) for _ in range(REPEATS))
-            if any(again != text for again in repeated):
+        plain = unspelled(normal)  # transformers knows plain numbers only
+        ours = text if plain is normal else self._compiled(plain, add_generation_prompt)
+        if ours != self._by_transformers(plain, add_generation_prompt):
+            repeated = (self._compiled(plain, add_generation_prompt) for _ in range(REPEATS))
+            if any(again != ours for again in repeated):
                 raise InputError(self._unstable("two renders of one conversation differ"))
             raise AssertionError("transformers renders this conversation otherwise")
         return text

@@ -1,7 +1,8 @@
 """From the table of all rows to the three splits, their ledger and the figures of
 reports/prepare.json.
 
-Order: duplicates, near-duplicates, split, balance, mix, then look for leaks in what train really
+Order: duplicates, near-duplicates, split, train rows that leak (where they are dropped), balance,
+mix, then look for leaks in what train really
 holds (the rules for single rows were met on the way into the table). Every row of a file is in the
 result or in the ledger.
 """
@@ -17,11 +18,11 @@ from hashtune.data.balance import balance
 from hashtune.data.cleaning import deduplicate
 from hashtune.data.figures import figures
 from hashtune.data.groups import groups_apart
-from hashtune.data.items import Items
-from hashtune.data.leakage import Item, LeakReport, check_leakage, leakage_of_sets
+from hashtune.data.leak_index import Item
+from hashtune.data.leak_search import LeakSearch
+from hashtune.data.leakage import check_leakage
 from hashtune.data.mixture import REPLAY, Mixture, mix, number_repeats
 from hashtune.data.near_duplicates import drop_near_duplicates
-from hashtune.data.near_leaks import add_near_leaks
 from hashtune.data.row_rules import HELD_OUT, Ruled
 from hashtune.data.sources import Loaded
 from hashtune.data.split import Split, check_fractions, split, take_first
@@ -45,6 +46,7 @@ class Settings:
     leakage_ngram: int
     leakage_near: NearDuplicates
     leakage_groups: Literal["error", "report"]
+    leakage_action: Literal["error", "drop"]
     leakage_max_share: float
 
 
@@ -77,14 +79,19 @@ def assemble(
     table = ruled.table
     prepared = Prepared(table, findings=ruled.findings, more=ruled.more)
     prepared.report["cleaning"] = ruled.report
-    mixture = _splits(prepared, loaded, settings)
+    files = {name: file.file.uri for name, file in loaded.items()}
+    search = LeakSearch(table, files, suites, settings.leakage_ngram)
+    mixture = _splits(prepared, loaded, settings, search)
     prepared.findings += [
         Finding("no-rows", f"0 rows remain for {name}", field=_field(name))
         for name, chosen in prepared.splits.items()
         if not len(chosen.rows)
     ]
-    files = {name: file.file.uri for name, file in loaded.items()}
-    leaks = _leaks(prepared, suites, files, settings)
+    leaks = search.reports(prepared.splits, settings.leakage_near)
+    for name, report in leaks.items():
+        limit = settings.leakage_max_share
+        found = check_leakage(name, report, max_share=limit, n=settings.leakage_ngram)
+        prepared.findings += found
     rows = {name: chosen.rows for name, chosen in prepared.splits.items()}
     _groups(prepared, rows, files, settings)
     prepared.report |= figures(
@@ -93,12 +100,20 @@ def assemble(
     return prepared
 
 
-def _splits(prepared: Prepared, loaded: Mapping[str, Loaded], settings: Settings) -> Mixture:
+def _splits(
+    prepared: Prepared, loaded: Mapping[str, Loaded], settings: Settings, search: LeakSearch
+) -> Mixture:
     """Choose the rows of every split; how train was mixed."""
     table = prepared.table
     parts = _split(_distinct(table, settings), loaded, settings, prepared)
-    held_out = {"eval": parts.eval, "test": parts.test}
-    train = _balanced(parts.train, settings, prepared)
+    held_out = {
+        name: _held_out(name, rows, settings, prepared)
+        for name, rows in (("eval", parts.eval), ("test", parts.test))
+    }
+    train = parts.train
+    if settings.leakage_action == "drop":
+        train = search.without_leaks(train, held_out)
+    train = _balanced(train, settings, prepared)
     mixture = mix(
         table,
         {name: table.of(train, name) for name in settings.weights},
@@ -108,9 +123,7 @@ def _splits(prepared: Prepared, loaded: Mapping[str, Loaded], settings: Settings
         share=settings.replay_share if REPLAY in loaded else 0.0,
     )
     prepared.findings += mixture.findings
-    prepared.splits["train"] = mixture.rows
-    for name, rows in held_out.items():
-        prepared.splits[name] = _held_out(name, rows, settings, prepared)
+    prepared.splits = {"train": mixture.rows, **held_out}
     return mixture
 
 
@@ -167,26 +180,3 @@ def _groups(
     if settings.leakage_groups == "error":
         prepared.findings += findings
         prepared.more += more
-
-
-def _leaks(
-    prepared: Prepared,
-    suites: Mapping[str, Sequence[Item]],
-    files: Mapping[str, str],
-    settings: Settings,
-) -> dict[str, LeakReport]:
-    items = {
-        name: Items(prepared.table, chosen.rows, files) for name, chosen in prepared.splits.items()
-    }
-    train = items.pop("train")
-    held_out: dict[str, Sequence[Item]] = {name: list(of) for name, of in items.items()}
-    held_out |= {f"suite_{name}": of for name, of in suites.items()}
-    n = settings.leakage_ngram
-    leaks = leakage_of_sets(train, held_out, n)
-    near = settings.leakage_near
-    if near.threshold is not None:
-        add_near_leaks(leaks, train, held_out, threshold=near.threshold, n=near.shingle)
-    for name, report in leaks.items():
-        limit = settings.leakage_max_share
-        prepared.findings += check_leakage(name, report, max_share=limit, n=n)
-    return leaks

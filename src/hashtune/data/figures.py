@@ -71,6 +71,7 @@ def _of_leaks(report: LeakReport) -> dict[str, Any]:
         "exact": report.exact,
         "ngram": report.ngram,
         "near": report.near,
+        "kinds": report.kinds,
         "share": report.share,
         "examples": [asdict(leak) for leak in report.examples[:EXAMPLES_IN_REPORT]],
     }

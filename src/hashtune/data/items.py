@@ -1,12 +1,16 @@
-"""The rows of a split as what the search for leaks compares: their user texts, or
-their plain texts."""
+"""The rows of a split as what the search for leaks compares: their user texts (or plain texts),
+every other text by its kind, and the last answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
-from hashtune.data.leakage import Item
+from hashtune.data.json_texts import texts
+from hashtune.data.leak_index import Item
 from hashtune.data.table import Rows, Table
-from hashtune.records import TEXT
+from hashtune.records import TEXT, Message
+from hashtune.strict_json import StrictJsonError, parse_strict
+
+REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class Items(Sequence[Item]):
@@ -27,5 +31,30 @@ class Items(Sequence[Item]):
         if isinstance(place, slice):
             return Items(self._table, self._rows[place], self._files)
         row = self._table.conversation(self._rows[place])
-        texts = [m["content"] for m in row.messages if m["role"] in ("user", TEXT)]
-        return Item(self._files[row.source], row.line, texts)
+        questions = [m["content"] for m in row.messages if m["role"] in ("user", TEXT)]
+        others = [pair for message in row.messages for pair in _others(message)]
+        last = row.messages[-1]
+        answers = [last["content"]] if last["role"] == "assistant" and last.get("content") else []
+        return Item(self._files[row.source], row.line, questions, others, answers)
+
+
+def _others(message: Message) -> Iterator[tuple[str, str]]:
+    """(kind, text) of what no user says: the role's texts, and the arguments of each tool call as
+    one text."""
+    for field in ("content", *REASONING):
+        if isinstance(message.get(field), str) and message["role"] not in ("user", TEXT):
+            yield message["role"], message[field]
+    for call in message.get("tool_calls") or []:
+        function = call.get("function", call)
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if found := " ".join(text for _, text in texts(_parsed(arguments), "")):
+            yield "arguments", found
+
+
+def _parsed(arguments: object) -> object:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return parse_strict(arguments)
+    except StrictJsonError:  # tokenize refuses it
+        return arguments

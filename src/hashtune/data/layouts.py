@@ -2,7 +2,7 @@
 
 messages           {"messages": [{"role", "content", ...}, ...]}
 instruction        {"instruction", "input"?, "output", "system"?}
-sharegpt           {"conversations": [{"from", "value", ...}, ...], "system"?}
+sharegpt           {"conversations": [{"from", "value", ...}, ...], "system"?}; see sharegpt.py
 prompt_completion  {"prompt", "completion", "system"?}, each a text or a list of messages
 text               {"text"}: a plain text, one message of the role records.TEXT
 
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hashtune.data import sharegpt
 from hashtune.data.messages import (
     Place,
     check_message,
@@ -28,15 +29,6 @@ from hashtune.parts import with_text
 from hashtune.records import TEXT, Message
 from hashtune.spec.rows import Schema
 
-SHAREGPT_ROLES = {
-    "human": "user",
-    "user": "user",
-    "gpt": "assistant",
-    "assistant": "assistant",
-    "system": "system",
-    "tool": "tool",
-}
-SHAREGPT_KEYS = {"from": "role", "value": "content"}
 Converted = tuple[list[Message], list[Finding]]
 
 
@@ -120,7 +112,9 @@ def _from_sharegpt(row: Mapping[str, Any], place: Place) -> Converted:
         return [], findings
     messages: Any = turns
     if isinstance(turns, list):
-        messages = [_turn(turn) if isinstance(turn, dict) else turn for turn in turns]
+        if broken := sharegpt.broken_calls(turns, place):
+            return [], broken
+        messages = [sharegpt.message(turn) if isinstance(turn, dict) else turn for turn in turns]
     found = [_sharegpt_words(finding, turns) for finding in check_messages(messages, place)]
     if found:
         return [], found
@@ -129,13 +123,6 @@ def _from_sharegpt(row: Mapping[str, Any], place: Place) -> Converted:
 
 
 _USE_MESSAGES = "declare schema: messages with fields: {messages: conversations}"
-
-
-def _turn(turn: Mapping[str, Any]) -> Message:
-    message = {SHAREGPT_KEYS.get(key, key): value for key, value in turn.items()}
-    if isinstance(message.get("role"), str):
-        message["role"] = SHAREGPT_ROLES.get(message["role"], message["role"])
-    return message
 
 
 def _sharegpt_words(finding: Finding, turns: Any) -> Finding:
@@ -149,7 +136,7 @@ def _sharegpt_words(finding: Finding, turns: Any) -> Finding:
     place = re.search(r"\[(\d+)\]", field)
     if finding.rule == "unknown-role" and place:
         role = turns[int(place[1])]["from"]
-        message = f"unknown name {role!r}; {nearest(role, SHAREGPT_ROLES)}"
+        message = f"unknown name {role!r}; {nearest(role, sharegpt.ROLES)}"
     return replace(finding, field=field, message=message)
 
 

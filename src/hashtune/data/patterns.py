@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from hashtune.data.json_texts import texts
 from hashtune.data.sources import check_pin, resolve
 from hashtune.errors import Finding, nearest
 from hashtune.records import Conversation, Dropped
@@ -105,18 +106,6 @@ def _pattern(line: str, file: PatternFile) -> Pattern | str:
     if check is not None and check not in CHECKS:
         return f"unknown check {check!r}; {nearest(str(check), CHECKS)}"
     return Pattern(f"{file.name}.{name}", regex, CHECKS.get(check), file.action)
-
-
-def texts(value: object, path: str) -> Iterator[tuple[str, str]]:
-    """(field path, text) of every string in a JSON value."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from texts(inner, f"{path}.{key}")
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from texts(inner, f"{path}[{index}]")
 
 
 @dataclass(slots=True)

@@ -4,14 +4,13 @@ One file has one schema; `fields` maps a schema's names to the file's own. Every
 "id" (not read) and a "group". Other fields of a row are ignored and counted.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from hashtune import writers
+from hashtune import spelling, writers
 from hashtune.data.layouts import to_messages
 from hashtune.data.lines import ReadRow
 from hashtune.data.messages import Place, is_blank, kind
@@ -50,8 +49,9 @@ def content_id(value: object) -> str:
 
 def as_row(conversation: Conversation) -> dict[str, object]:
     """A row of build/prepare/*.parquet (records.conversation_schema): `messages` is compact JSON
-    with its keys in the order of the file, since a template prints tool arguments in that order."""
-    messages = json.dumps(
+    with its keys in the order of the file and its numbers as written, since a template prints tool
+    arguments so."""
+    messages = spelling.dumps(
         conversation.messages, ensure_ascii=False, allow_nan=False, separators=(",", ":")
     )
     return {

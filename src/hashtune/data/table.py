@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hashtune import spelling
 from hashtune.data.schemas import as_row
 from hashtune.data.spill import Spill
 from hashtune.records import Conversation, Dropped
@@ -165,7 +166,7 @@ class Table:
     def conversation(self, row: int, times: int = 1) -> Conversation:
         """The row with its messages."""
         written = self.written(row, times)
-        return Conversation(**{**written, "messages": json.loads(written["messages"])})
+        return Conversation(**{**written, "messages": spelling.loads(written["messages"])})
 
     def in_order(self, *keys: NDArray[Any], rows: Rows, last: NDArray[Any] | None = None) -> Rows:
         """The rows sorted by the keys, then by source name and line, then by `last`; a key has one

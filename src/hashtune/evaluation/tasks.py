@@ -4,12 +4,12 @@ The base never saw the task, so a bare prompt would measure only that it does no
 `data.task.base_instruction` tells it; the adapter gets the prompt as the data has it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from hashtune import spelling
 from hashtune.errors import Finding, InputError
 from hashtune.evaluation.metrics import majority_scores, parse_object, score_task
 from hashtune.records import Message
@@ -38,7 +38,7 @@ def task_items(rows: Sequence[Mapping[str, Any]], *, file: str) -> list[TaskItem
     items: list[TaskItem] = []
     findings: list[Finding] = []
     for number, row in enumerate(rows, start=1):
-        messages: list[Message] = json.loads(row["messages"])
+        messages: list[Message] = spelling.loads(row["messages"])
         last = max((i for i, m in enumerate(messages) if m["role"] == "assistant"), default=0)
         content = messages[last].get("content") if messages else None
         if last == 0 or not isinstance(content, str) or not content.strip():

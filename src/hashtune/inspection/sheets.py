@@ -1,11 +1,11 @@
 """Sheets: what is shown of an example, a packed row, an optimizer step or a dropped row."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+from hashtune import spelling
 from hashtune.inspection.pieces import Piece, control_ids, pieces, spans
 from hashtune.records import trained_count
 
@@ -79,9 +79,9 @@ def dropped_sheet(line: Record, *, messages: str | None = None, raw: str | None 
     facts = [f"{line['stage']}: {line['reason']}{detail}"]
     title = f"{line['source']}:{line['line']} ({line['id']})"
     documents = [Document("", [Piece(raw)])] if raw else []
-    for message in json.loads(messages) if messages else []:
+    for message in spelling.loads(messages) if messages else []:
         content = message.get("content")
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        text = content if isinstance(content, str) else spelling.dumps(content, ensure_ascii=False)
         documents.append(Document(str(message["role"]), [Piece(text)]))
     return Sheet(title, facts, documents)
 

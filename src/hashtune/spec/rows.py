@@ -32,6 +32,7 @@ FIELDS: dict[str, frozenset[str]] = {
 ROW_RULES = (
     "blank",
     "content-part",
+    "function-call",
     "empty",
     "last-not-assistant",
     "missing",

@@ -205,6 +205,7 @@ class Cleaning(Section):
     leakage_ngram: Count
     leakage_near: NearDuplicates
     leakage_groups: Literal["error", "report"]
+    leakage_action: Literal["error", "drop"]  # of train rows that leak by text or words
     leakage_max_share: Share
 
 

@@ -141,6 +141,7 @@ def _settings(spec: Spec) -> Settings:
         leakage_ngram=spec.cleaning.leakage_ngram,
         leakage_near=spec.cleaning.leakage_near,
         leakage_groups=spec.cleaning.leakage_groups,
+        leakage_action=spec.cleaning.leakage_action,
         leakage_max_share=spec.cleaning.leakage_max_share,
     )
 

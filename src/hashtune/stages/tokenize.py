@@ -26,6 +26,7 @@ from hashtune.chat.controls import in_several_ids
 from hashtune.chat.examples import tokenize_conversation
 from hashtune.chat.over_length import fit
 from hashtune.chat.pinned import load_template
+from hashtune.chat.printed import argument_values
 from hashtune.chat.stops import StopSet, stop_sequences
 from hashtune.chat.summary import SAMPLES, summarise, tally
 from hashtune.chat.texts import by_kind, tokenize_text
@@ -91,6 +92,7 @@ def run() -> None:
         "stops": stops.texts,
         "stop_ids": stops.single_ids,
         "in_several_ids": several,
+        "argument_values": argument_values(template),
     }
     frame.write_report("tokenize", {**pins, **reports})
     for control, count in several.items():

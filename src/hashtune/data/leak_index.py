@@ -1,0 +1,131 @@
+"""What the held-out side says, by whole text and by runs of n words, and who finds it in a text.
+
+Questions are user texts. A reference answer alone is evidence only where it is long enough: of at
+least n words, and not shared by several rows of its set. An answer that is JSON counts by the texts
+in it, so that labels of a closed set, which every row has by design, are none.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+from hashtune.data.cleaning import normalise
+from hashtune.data.json_texts import texts
+from hashtune.strict_json import StrictJsonError, parse_strict
+
+# Han, kana and Thai are written without spaces: each character counts as a word there
+WORD = (
+    r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    r"|[^\W\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+_WORD = re.compile(WORD)
+Owner = tuple[str, int]  # set name, item number
+What = Literal["question", "answer"]
+USER = "user"
+Key = TypeVar("Key", str, tuple[str, ...])
+
+
+class Item(NamedTuple):
+    """A held-out item or a train row: where it stands, its user texts, its other texts as (kind,
+    text), and its reference answers."""
+
+    file: str
+    line: int
+    texts: list[str]
+    others: Sequence[tuple[str, str]] = ()
+    answers: Sequence[str] = ()
+
+
+class Hit(NamedTuple):
+    """What a train row gives away: how it is told, the shared words, and of what, in which text."""
+
+    how: Literal["exact", "ngram"]
+    row: Item
+    shared: str
+    what: What
+    where: str
+
+
+class Index(NamedTuple):
+    """Who holds a text or a run of words."""
+
+    what: What
+    exact: dict[str, list[Owner]]
+    grams: dict[tuple[str, ...], list[Owner]]
+
+
+def words(text: str) -> list[str]:
+    """The words of a normalised text, punctuation left out."""
+    return _WORD.findall(text)
+
+
+def indexes(held_out: Mapping[str, Sequence[Item]], n: int) -> tuple[Index, Index]:
+    """Of the questions and of the answers of all sets."""
+    questions, answers = Index("question", {}, {}), Index("answer", {}, {})
+    for name, items in held_out.items():
+        for number, item in enumerate(items):
+            _add(questions, (name, number), item.texts, n)
+            _add(answers, (name, number), list(_evidence(item.answers, n)), n)
+    return questions, Index("answer", _of_one(answers.exact), _of_one(answers.grams))
+
+
+def hits(item: Item, held: Sequence[Index], n: int, *, take: bool) -> Iterator[tuple[Owner, Hit]]:
+    """Who of the held-out side is in this train row. What matched leaves the index with `take`: its
+    owners are known, so a phrase that both sides repeat costs its owners once, not once per row."""
+    for where, text in [*((USER, text) for text in item.texts), *item.others]:
+        form = normalise(text)
+        grams = list(_grams(form, n))
+        for index in held:
+            exact = index.exact.pop(form, ()) if take else index.exact.get(form, ())
+            for owner in exact:
+                yield owner, Hit("exact", item, form, index.what, where)
+            if index.grams.keys().isdisjoint(grams):
+                continue
+            for gram in grams:
+                owners = index.grams.pop(gram, ()) if take else index.grams.get(gram, ())
+                for owner in owners:
+                    yield owner, Hit("ngram", item, " ".join(gram), index.what, where)
+
+
+def _grams(text: str, n: int) -> Iterator[tuple[str, ...]]:
+    tokens = words(text)
+    return zip(*(tokens[start:] for start in range(n)), strict=False)
+
+
+def _add(index: Index, owner: Owner, of_item: Sequence[str], n: int) -> None:
+    for text in dict.fromkeys(map(normalise, of_item)):
+        _own(index.exact, text, owner)
+        for gram in dict.fromkeys(_grams(text, n)):
+            _own(index.grams, gram, owner)
+
+
+def _own(holders: dict[Key, list[Owner]], key: Key, owner: Owner) -> None:
+    owners = holders.setdefault(key, [])
+    if owner not in owners[-1:]:
+        owners.append(owner)
+
+
+def _evidence(answers: Sequence[str], n: int) -> Iterator[str]:
+    for answer in answers:
+        for text in _texts_in(answer):
+            if len(words(normalise(text))) >= n:
+                yield text
+
+
+def _texts_in(answer: str) -> list[str]:
+    if not answer.lstrip().startswith(("{", "[")):
+        return [answer]
+    try:
+        value = parse_strict(answer)
+    except StrictJsonError:
+        return [answer]
+    return [text for _, text in texts(value, "")]
+
+
+def _of_one(holders: dict[Key, list[Owner]]) -> dict[Key, list[Owner]]:
+    """Without what several items of one set hold."""
+    return {
+        key: owners
+        for key, owners in holders.items()
+        if len(owners) == len({name for name, _ in owners})
+    }
