@@ -22,9 +22,9 @@ from hashtune.store.synthetic import CHAT_TEMPLATE
 
 REPOSITORY = Path(__file__).parents[2]
 ALTERNATES = CHAT_TEMPLATE.replace(
-    "{% for message in messages %}",
-    "{% for message in messages %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Roles must alternate') }}{% endif %}",
+    "{%- for message in messages -%}",
+    "{%- for message in messages -%}{%- if (message.role == 'user') != (loop.index0 % 2 == 0) -%}"
+    "{{ raise_exception('Roles must alternate') }}{%- endif -%}",
     1,
 )
 MAIN = "data/rows.jsonl"
@@ -202,6 +202,24 @@ def test_nothing_left_says_what_became_of_the_rows() -> None:
         "no example of train is left: 2 in, 0 over-long, 1 control-token, 1 nothing-to-learn "
         "[nothing-left]"
     )
+
+
+@pytest.mark.parametrize(("train", "weight"), [(True, 0), (False, 1)])
+def test_train_and_weight_that_disagree_are_a_finding(train: bool, weight: int) -> None:
+    torn = [user("Who?"), answer("I.", train=train, weight=weight), *good(3)]
+    with pytest.raises(InputError) as caught:
+        run([good(1), torn])
+    assert [str(finding) for finding in caught.value.findings] == [
+        f"{MAIN}:2: messages[1].weight: train is {train} and weight is {weight} [train-weight]\n"
+        "    fix: keep one of train and weight; both say whether the message has loss"
+    ]
+    assert run([good(1), torn], "drop", 0.5)["rows_in"] == 1  # prepare dropped it
+
+
+def test_train_and_weight_that_agree_mask_or_train() -> None:
+    first, second = answer("I.", train=True, weight=1), answer("You.", train=False, weight=0)
+    run([[user("Who?"), first, user("And?"), second]])
+    assert trained() == {1: "I.<|im_end|>"}
 
 
 DOUBLED = [user("Hi."), user("Is 3 even?"), answer("No.")]
