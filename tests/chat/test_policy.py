@@ -7,7 +7,7 @@ import pytest
 
 from hashtune.chat.policy import may_drop, share_findings
 from hashtune.errors import Finding
-from hashtune.spec.rows import TALK_RULES
+from hashtune.spec.rows import TALK_RULES, policy_faults
 
 # the template, the tokenizer, the spec or our own proof is at fault; over-length has its own policy
 STOPPING = {
@@ -89,3 +89,8 @@ def test_the_share_is_of_all_rows_and_over_long_ones_are_apart() -> None:
         "train: 2 of 10 rows dropped (role 1, trailing 1): share 0.2 is above 0.19"
     )
     assert finding.fix and share_findings("eval", 0, {}, 0.0) == []
+
+
+def test_a_policy_may_name_rules_of_rows_and_no_other() -> None:
+    named = {"default": "error", "blank": "drop", "trailing": "drop", "proof": "drop"}
+    assert [rule for rule, _ in policy_faults(named)] == ["proof"]  # type: ignore[arg-type]
