@@ -97,6 +97,7 @@ def prepare(folder: Path, pairs: list[dict[str, str]], times: int) -> None:
     params = {
         "data": {**params["data"], "max_seq_len": 1024},
         "tokenizer": {**params["tokenizer"], **pin},
+        "cleaning": params["cleaning"],
     }
     writers.write_text(folder / "params.yaml", yaml.safe_dump(params))
     (folder / "build/prepare").mkdir(parents=True)

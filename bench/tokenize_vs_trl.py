@@ -168,7 +168,7 @@ def ours(pairs: list[dict[str, str]], tokenizer: Any) -> Run:
         limit = partial(fit, max_seq_len=MAX_SEQ_LEN, over_length="drop")
         chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
         with writers.staged_directory(stage.OUT) as folder:
-            report = stage._split("train", folder, chunk, tokenizer)
+            report = stage._split("train", folder, chunk, tokenizer, max_drop_share=0.0)
         assert report["rows_in"] == len(pairs)
 
     return run

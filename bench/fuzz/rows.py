@@ -118,7 +118,7 @@ CHANGES: dict[str, list[Change]] = {  # the rule that the change breaks, and the
         ("wrong-type", lambda row: row["messages"][-1].update(tool_calls="f()")),
         ("unknown-role", lambda row: row["messages"][0].update(role="human")),
         ("unknown-role", lambda row: row["messages"][0].update(role="User ")),
-        ("role-order", lambda row: row["messages"].insert(0, row["messages"][0])),
+        ("role-order", lambda row: row["messages"].append(row["messages"][-1])),
         ("last-not-assistant", lambda row: row["messages"].append(row["messages"][0])),
         ("no-assistant", lambda row: row.update(messages=row["messages"][:1])),
         ("wrong-type", lambda row: row["messages"].append("bye")),

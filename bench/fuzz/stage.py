@@ -9,6 +9,7 @@ from fuzz.checkout import Checkout
 from fuzz.make import case_of, short
 from fuzz.tokens import outcomes, trained_fault
 from hashtune import writers
+from hashtune.spec.rows import TALK_RULES
 
 
 def _faults(case: Case, checkout: Checkout, action: str) -> Iterator[str]:
@@ -21,10 +22,16 @@ def _faults(case: Case, checkout: Checkout, action: str) -> Iterator[str]:
         return
     yield from _prepared(case, checkout.folder, free)
     expected = outcomes(case).values()
-    refused = any(row.rule for row in expected) or all(row.long for row in expected)
+    stops = {row.rule for row in expected if row.rule and not _dropped(row.rule, action)}
+    refused = bool(stops) or all(row.long or row.rule for row in expected)
     yield from _ends(checkout, "tokenize", {0, 2} if free else {2} if refused else {0})
     if checkout.done("tokenize"):
         yield from _tokenized(case, checkout.folder, free)
+
+
+def _dropped(rule: str, action: str) -> bool:
+    """Whether the stage drops a row that breaks this rule."""
+    return action == "drop" and rule in TALK_RULES
 
 
 def _ends(checkout: Checkout, stage: str, codes: set[int]) -> Iterator[str]:
@@ -65,7 +72,7 @@ def _tokenized(case: Case, folder: Path, free: bool) -> Iterator[str]:
         yield f"{len(lines)} rows in, {len(rows)} kept, {len(ledger)} dropped; report {report}"
     expected = {} if free else outcomes(case)
     if not free and {line["line"] for line in ledger} != {
-        line for line, outcome in expected.items() if outcome.long
+        line for line, outcome in expected.items() if outcome.long or outcome.rule
     }:
         yield f"ledger {short(ledger)}"
     for row in rows:

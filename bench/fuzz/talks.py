@@ -61,7 +61,8 @@ def _losses(random: Random, u: str, a: str) -> list[Talk]:
     return [
         ("masked", "base", _trained("b"), masked(on, **off)),
         ("masked-last", "base", _trained(a), masked(off, **on)),
-        ("masked-twice", "base", _trained("b"), masked(on, **both)),
+        ("masked-twice", "base", "train-weight", masked(on, **both)),
+        ("masked-alike", "base", _trained("b"), masked(on, train=False, weight=0)),
         ("masked-all", "base", _refused("nothing-to-learn"), masked(off, **off)),
         ("user-masked", "base", _trained(a), [_user(u, train=False), _answer(a)]),
         ("train-type", "base", "wrong-type", masked({}, train=random.choice(WRONG_TRAIN))),
@@ -87,6 +88,13 @@ def _roles(random: Random, u: str, a: str) -> list[Talk]:
             "strict",
             _refused("template-refuses"),
             [_user(u), _answer(a), tool, _answer("b")],
+        ),
+        ("asked-twice", "base", _trained(a), [_user(u), _user("well?"), _answer(a)]),
+        (
+            "asked-twice",
+            "strict",
+            _refused("template-refuses"),
+            [_user(u), _user("well?"), _answer(a)],
         ),
         ("turns", "strict", _trained(a, "b"), [_user(u), _answer(a), _user(u), _answer("b")]),
         ("turns", "base", _trained(*[a] * 9), [_user(u), _answer(a)] * 9),

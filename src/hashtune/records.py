@@ -21,6 +21,12 @@ def trained_count(labels: Sequence[int]) -> int:
     return len(labels) - labels.count(IGNORE_INDEX)
 
 
+def contradicts_itself(message: Message) -> bool:
+    """Whether `train` (true or false) and `weight` (0 or 1) say opposite things of its loss."""
+    train, weight = message.get("train"), message.get("weight")
+    return isinstance(train, bool) and weight in (0, 1) and train != bool(weight)
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """One conversation: `messages` are dicts with "role", "content" and optional other fields.

@@ -69,6 +69,15 @@ def calling(arguments: Any, content: str | None = None) -> dict[str, Any]:
         ([USER, {**ANSWER, "train": "no"}], [("messages[1].train", "train")]),
         ([USER, {**ANSWER, "weight": 0.5}], [("messages[1].weight", "weight")]),
         (
+            [USER, {**ANSWER, "train": True, "weight": 0}],
+            [("messages[1].weight", "train-weight")],
+        ),
+        (
+            [USER, {**ANSWER, "train": False, "weight": 1}],
+            [("messages[1].weight", "train-weight")],
+        ),
+        ([USER, {**ANSWER, "train": False, "weight": 0}], []),
+        (
             [USER, {**ANSWER, "reasoning_content": 3}],
             [("messages[1].reasoning_content", "content-type")],
         ),

@@ -43,6 +43,7 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
     assert report == {
         "conversations": 2,
         "rows_in": 2,
+        "examples": {"in": 2, "kept": 1, "dropped": {"over_length": 1}},
         "kept": 1,
         "cut": 0,
         "dropped": {"over_length": 1},

@@ -63,7 +63,7 @@ def test_sharegpt_findings_use_the_names_of_the_row():
     ]
     rows = [
         share(("human", "u")),
-        share(("human", "u"), ("human", "v"), ("gpt", "a")),
+        share(("human", "u"), ("gpt", "a"), ("gpt", "b")),
         {"conversations": []},
         {"conversations": "x"},
         {"id": 1},
@@ -72,7 +72,7 @@ def test_sharegpt_findings_use_the_names_of_the_row():
     ]
     assert told(*rows, schema="sharegpt") == [
         "d:1: conversations: no assistant message, nothing to train on [no-assistant]",
-        "d:2: conversations[1].from: two user messages in a row [role-order]",
+        "d:2: conversations[2].from: two assistant messages in a row [role-order]",
         "d:3: conversations: no messages [empty]",
         "d:4: conversations: expected array, got string [wrong-type]",
         "d:5: conversations: missing [missing]",
@@ -123,7 +123,7 @@ def test_prompt_completion_findings_use_the_names_of_the_row():
         {"prompt": "u"},
         {"prompt": [], "completion": {"role": "assistant"}},
         {"prompt": [{"role": "usr", "content": "u"}], "completion": ["a"]},
-        {"prompt": "u", "completion": [USER, ANSWER]},
+        {"prompt": "u", "completion": [ANSWER, ANSWER]},
         {"prompt": [USER], "completion": [ANSWER, USER]},
         {"prompt": "u", "completion": [{**ANSWER, "content": None}]},
         {"prompt": [{"role": "system", "content": "s"}, USER], "completion": "a", "system": "t"},
@@ -136,7 +136,7 @@ def test_prompt_completion_findings_use_the_names_of_the_row():
         "d:3: completion: expected string or array, got object [wrong-type]",
         "d:4: prompt[0].role: unknown role 'usr'; did you mean 'user'? [unknown-role]",
         "d:4: completion[0]: expected object, got string [wrong-type]",
-        "d:5: completion[0].role: two user messages in a row [role-order]",
+        "d:5: completion[1].role: two assistant messages in a row [role-order]",
         "d:6: completion[1].role: the last message is from user, expected assistant "
         "[last-not-assistant]",
         "d:7: completion[0].content: null and no tool_calls [null]",

@@ -35,7 +35,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_params(*, over_length: str = "drop", sha256: str = PIN, **tokenizer: Any) -> None:
-    data = read_params(REPOSITORY / "params.yaml")["data"]
+    defaults = read_params(REPOSITORY / "params.yaml")
+    data = defaults["data"]
     data |= {"max_seq_len": 64, "loss_on": "assistant", "over_length": over_length}
     settings = {
         "chat_template": "base",
@@ -49,7 +50,8 @@ def write_params(*, over_length: str = "drop", sha256: str = PIN, **tokenizer: A
         "special_in_content": "error",
         "system": "error",
     }
-    params = {"data": data, "tokenizer": settings | tokenizer}
+    cleaning = defaults["cleaning"]
+    params = {"data": data, "tokenizer": settings | tokenizer, "cleaning": cleaning}
     Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
 
 
@@ -254,7 +256,9 @@ def test_over_long_plain_text_is_dropped_refused_or_split() -> None:
     report = writers.read_json(Path("reports/tokenize.json"))["train"]
     pieces = writers.read_parquet(Path("build/tokenize/train.parquet"))[1:]
     assert [row["id"] for row in pieces] == [f"train1.{n}" for n in range(1, len(pieces) + 1)]
-    assert report["dropped"] == {} and report["rows_in"] == 1 + len(pieces)
+    assert (report["rows_in"], report["kept"], report["dropped"]) == (2, 2, {})
+    examples = 1 + len(pieces)
+    assert report["examples"] == {"in": examples, "kept": examples, "dropped": {}}
     assert sum(len(row["input_ids"]) - 1 for row in pieces) == whole - 1
     assert {len(row["input_ids"]) for row in pieces[:-1]} == {64}
 

@@ -59,7 +59,17 @@ def odd(conversation: Conversation) -> Tokenized:
     raise InputError(Finding("odd", "is odd", file="s", line=conversation.line))
 
 
-def peak(rows: int, *, one: Any = cheap, over_length: Any = "drop") -> int:
+def unfit(conversation: Conversation) -> Tokenized:
+    """Every fifth row breaks a rule that may be dropped."""
+    if conversation.line % 5 == 4:
+        fault = Finding("trailing", "is odd", file="s", line=conversation.line)
+        raise InputError(fault)
+    return cheap(conversation)
+
+
+def peak(
+    rows: int, *, one: Any = cheap, over_length: Any = "drop", on_bad_row: Any = "error"
+) -> int:
     """Bytes that Python holds at most while the stage does one split of so many rows."""
     limit = partial(fit, max_seq_len=LIMIT, over_length=over_length)
     columns = {"source": "s", "group": None, "messages": "[]"}
@@ -73,9 +83,8 @@ def peak(rows: int, *, one: Any = cheap, over_length: Any = "drop") -> int:
     gc.collect()
     tracemalloc.start()
     try:
-        tokenize._split(
-            "train", folder, partial(tokenize_rows, tokenize=one, limit=limit), Letters()
-        )
+        chunk = partial(tokenize_rows, tokenize=one, limit=limit, on_bad_row=on_bad_row)
+        tokenize._split("train", folder, chunk, Letters(), max_drop_share=1.0)
     except InputError as error:
         found = error
     held = tracemalloc.get_traced_memory()[1]
@@ -104,6 +113,7 @@ CASES: dict[str, dict[str, Any]] = {
     "kept and dropped": {},
     "refused": {"one": odd},
     "too long": {"over_length": "error"},
+    "dropped by a policy": {"one": unfit, "on_bad_row": "drop"},
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from hashtune import parts
 from hashtune.errors import Finding, InputError
-from hashtune.records import Message
+from hashtune.records import Message, contradicts_itself
 from hashtune.strict_json import StrictJsonError, parse_strict
 
 ASSISTANT = "assistant"
@@ -177,6 +177,8 @@ def _check_weight(path: str, message: Message) -> list[Broken]:
         )
     if message.get("weight") not in (None, 0, 1):
         found.append((f"{path}.weight", "weight", f"expected 0 or 1, got {message['weight']!r}"))
+    elif contradicts_itself(message):
+        found.append((f"{path}.weight", "train-weight", "says the opposite of train: keep one"))
     return found
 
 

@@ -1,7 +1,7 @@
 """What tokenize reports about one split: counts, lengths, and examples as the model sees them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -24,12 +24,14 @@ Turns = Sequence[
 class Tally:
     """Counts of some conversations; those of chunks add up to those of the split.
 
-    `dropped` counts by reason. `whole` and `split` say of all examples, as they were before any was
+    `dropped` counts rows by reason, `lost` examples: a row of which an example is kept is kept.
+    `whole` and `split` say of all examples, as they were before any was
     dropped or cut, what limits keep of them: of whole ones, and of such as are cut behind a turn.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
     whole: Gains = field(default_factory=Gains)
     split: Gains = field(default_factory=Gains)
 
@@ -37,6 +39,7 @@ class Tally:
         """Count another chunk in."""
         self.counts.update(other.counts)
         self.dropped.update(other.dropped)
+        self.lost.update(other.lost)
         self.whole.add(other.whole)
         self.split.add(other.split)
 
@@ -56,7 +59,7 @@ def tally(
 
     Args:
         kept: examples that fit, and what is kept of cut ones.
-        ledger: a line for each of the others.
+        ledger: a line for each of the others, and for each row that a policy dropped (its id).
         every: all examples, uncut, for the length distribution.
         texts: which of these are plain texts.
         conversations: number of conversations read.
@@ -68,7 +71,8 @@ def tally(
     asked, held = sum(map(len, ends)), sum(map(len, _turns(kept) if ledger else ends))
     counts = {
         "conversations": conversations,
-        "kept": len(kept),
+        "kept": len({example.conversation_id for example in kept}),
+        "examples_kept": len(kept),
         "cut": sum(line.reason == CUT for line in ledger),
         "turns": turns,
         "turns_trained": asked,
@@ -82,8 +86,25 @@ def tally(
     whole, split = Gains(), Gains()
     for example, runs, text in zip(every, ends, texts, strict=True):
         _count(len(example.input_ids), runs, whole, split, text=text)
-    reasons = Counter(line.reason for line in ledger if line.reason != CUT)
-    return Tally(Counter(counts), reasons, whole, split)
+    names = {example.id: example.conversation_id for example in every}
+    gone = [line for line in ledger if line.reason != CUT]
+    lost = Counter(line.reason for line in gone if line.id in names)
+    rows = _dropped_rows(kept, gone, names)
+    return Tally(Counter(counts), rows, lost, whole, split)
+
+
+def _dropped_rows(
+    kept: Sequence[Example], gone: Sequence[Dropped], names: Mapping[str, str]
+) -> Counter[str]:
+    """Rows of which nothing is kept, by the reason of their first line; `names` gives the row of
+    an example, a line of a whole row has that row's id."""
+    whose = {example.conversation_id for example in kept}
+    reasons: dict[str, str] = {}
+    for line in gone:
+        row = names.get(line.id, line.id)
+        if row not in whose:
+            reasons.setdefault(row, line.reason)
+    return Counter(reasons.values())
 
 
 def _count(size: int, turns: Turns, whole: Gains, split: Gains, *, text: bool) -> None:
@@ -101,16 +122,23 @@ def _count(size: int, turns: Turns, whole: Gains, split: Gains, *, text: bool) -
 
 
 def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> dict[str, Any]:
-    """The report of a split: rows_in = kept + dropped; `tokenizer` decodes the samples.
+    """The report of a split: rows_in = kept + dropped, and the same of the examples that the rows
+    became; `tokenizer` decodes the samples.
 
     `length_curve` is the text of a TSV file, not for the report itself.
     """
     found = distribution(total.whole)
     counts = {key: total.counts[key] for key in total.counts}
+    examples = {
+        "in": total.whole.examples.total(),
+        "kept": counts.pop("examples_kept", 0),
+        "dropped": dict(sorted(total.lost.items())),
+    }
     tokens, trained = total.counts["tokens"], total.counts["trained_tokens"]
     return {
         **counts,
-        "rows_in": total.whole.examples.total(),
+        "rows_in": total.counts["conversations"],
+        "examples": examples,
         "dropped": dict(sorted(total.dropped.items())),
         "tokens_lost": total.whole.tokens.total() - tokens,
         "trained_tokens_lost": total.whole.trained.total() - trained,

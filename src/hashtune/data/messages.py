@@ -10,6 +10,7 @@ from typing import Any
 
 from hashtune import parts
 from hashtune.errors import Finding, nearest
+from hashtune.records import contradicts_itself
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 FOREIGN_ROLES = {
@@ -108,6 +109,10 @@ def check_message(message: object, field: str, place: Place) -> list[Finding]:
     ):
         text = f"expected 0 or 1, got {message['weight']!r}"
         findings.append(place.finding("wrong-type", f"{field}.weight", text))
+    elif contradicts_itself(message):
+        text = f"train is {message['train']} and weight is {message['weight']}"
+        fix = "keep one of train and weight; both say whether the message has loss"
+        findings.append(place.finding("train-weight", f"{field}.weight", text, fix))
     return findings
 
 
@@ -157,13 +162,16 @@ def _check_calls(message: Mapping[str, Any], field: str, place: Place) -> list[F
 def check_order(
     messages: Sequence[Mapping[str, Any]], paths: Sequence[str], place: Place, *, whole: str
 ) -> list[Finding]:
-    """Findings for the order of roles; `paths` name the messages, `whole` the conversation."""
+    """Findings for the order of roles; `paths` name the messages, `whole` the conversation.
+
+    Two questions in a row are for the template to take or refuse (tokenize asks it); a second
+    answer in a row answers nothing.
+    """
     roles = [message["role"] for message in messages]
     findings = []
     for index in range(1, len(roles)):
-        role = roles[index]
-        if role == roles[index - 1] and role != "tool":  # parallel calls have answers in a row
-            text = f"two {role} messages in a row"
+        if roles[index] == roles[index - 1] == "assistant":
+            text = "two assistant messages in a row"
             findings.append(place.finding("role-order", f"{paths[index]}.role", text))
     if "assistant" not in roles:
         text = "no assistant message, nothing to train on"

@@ -90,7 +90,7 @@ def lengths_sheet(report: Record, *, split: str) -> Sheet:
     """What candidate limits lose under each over_length: a split of reports/tokenize.json."""
     ascending = sorted(report["lengths"].items(), key=lambda item: (item[1], item[0] == "max"))
     percentiles = ", ".join(f"{name} {value}" for name, value in ascending)
-    facts = [f"{report['rows_in']} examples; tokens: {percentiles or 'none'}"]
+    facts = [f"{report['examples']['in']} examples; tokens: {percentiles or 'none'}"]
     facts += ["data.over_length=drop", *_limits(report)]
     facts += ["data.over_length=split", *_limits(report["split"])]
     return Sheet(f"{split} lengths", facts)

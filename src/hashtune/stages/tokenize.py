@@ -2,9 +2,10 @@
 
 A plain text is trained whole, without the template, and proven in its own way (chat/texts.py). An
 example longer than data.max_seq_len is dropped, refused or cut behind a turn (chat/over_length.py).
+A row with a finding stops the stage or is dropped, as cleaning.on_bad_row says (chat/policy.py).
 
 reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_len, loss_on,
-        over_length}, tokenizer
+        over_length}, tokenizer, cleaning.{on_bad_row, max_drop_share}; the data files are named
 writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json and
         reports/plots/lengths.tsv
 cost    bench/tokenize_vs_trl.py and bench/tokenize_memory.py measure it. Rows go through in chunks,
@@ -16,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +28,14 @@ from hashtune.chat.controls import in_several_ids
 from hashtune.chat.examples import tokenize_conversation
 from hashtune.chat.over_length import fit
 from hashtune.chat.pinned import load_template
+from hashtune.chat.policy import nothing_left, share_findings, together
 from hashtune.chat.printed import argument_values
 from hashtune.chat.stops import StopSet, stop_sequences
 from hashtune.chat.summary import SAMPLES, summarise, tally
 from hashtune.chat.texts import by_kind, tokenize_text
 from hashtune.errors import Finding, Findings, InputError
 from hashtune.records import Dropped, Example, example_schema
+from hashtune.spec.schema import Spec
 from hashtune.store.loader import generation_eos_ids, load_tokenizer
 from hashtune.store.manifest import read_manifest
 
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
 PREPARED = Path("build/prepare")
 OUT = Path("build/tokenize")
 SPLITS = ("train", "eval")
+ANSWERS = "build/replay/answers.jsonl"
 CHUNK_ROWS = 128
 Rows = Sequence[Mapping[str, Any]]
 
@@ -49,7 +54,7 @@ def run() -> None:
     """Write the examples of both splits, the ledger of dropped and cut ones and the report."""
     started = time.monotonic()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
-    spec = frame.read_spec("data", "tokenizer")
+    spec = frame.read_spec("data", "tokenizer", "cleaning")
     manifest = read_manifest(Path("build/base/manifest.json"))
     tokenizer = load_tokenizer(manifest, spec.tokenizer.added_tokens)
     template = load_template(tokenizer, spec.tokenizer, root=Path())
@@ -72,15 +77,19 @@ def run() -> None:
         over_length=spec.data.over_length,
         stop_ids=stops.ids,
     )
-    chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit)
+    on_bad_row = spec.cleaning.on_bad_row
+    chunk = partial(tokenize_rows, tokenize=tokenize, limit=limit, on_bad_row=on_bad_row)
+    share, files = spec.cleaning.max_drop_share, _files(spec)
     reports: dict[str, dict[str, Any]] = {}
     found = Findings()
     with writers.staged_directory(OUT) as folder:
         for name in SPLITS:
             try:
-                reports[name] = _split(name, folder, chunk, template.tokenizer)
+                reports[name] = _split(
+                    name, folder, chunk, template.tokenizer, max_drop_share=share
+                )
             except InputError as error:
-                found.add(error.findings, error.more)
+                found.add((_in_file(finding, files) for finding in error.findings), error.more)
         if found:
             raise found.error()
     curves = {name: report.pop("length_curve") for name, report in reports.items()}
@@ -100,15 +109,33 @@ def run() -> None:
     _close(reports, stops, time.monotonic() - started)
 
 
+def _files(spec: Spec) -> dict[str, str]:
+    """The file of each source, as the spec names it; rows know their source and line."""
+    files = {"replay": ANSWERS, **{source.name: source.uri for source in spec.data.sources}}
+    return files if spec.data.eval.uri is None else files | {"eval": spec.data.eval.uri}
+
+
+def _in_file(finding: Finding, files: Mapping[str, str]) -> Finding:
+    """The finding with the name of its file in place of its source's."""
+    source = finding.file or ""
+    return replace(finding, file=files.get(source, finding.file))
+
+
 def _split(
-    name: str, folder: Path, chunk: Callable[[Rows], Chunk], tokenizer: Any
+    name: str,
+    folder: Path,
+    chunk: Callable[[Rows], Chunk],
+    tokenizer: Any,
+    *,
+    max_drop_share: float,
 ) -> dict[str, Any]:
     """Tokenize one split: its examples, its ledger lines and its report.
 
     What is held does not grow with the rows: counts, a few samples and findings, chunks in flight.
 
     Raises:
-        InputError: the findings of all its conversations.
+        InputError: the findings of all its conversations, or of the dropped ones where they are
+            more than `max_drop_share` of its rows.
     """
     source = PREPARED / f"{name}.parquet"
     count = -(-writers.parquet_rows(source) // CHUNK_ROWS)
@@ -120,7 +147,7 @@ def _split(
     )
     total = tally([], [], every=[], texts=[], conversations=0, turns=0, altered=0, escaped=0)
     samples: list[Example] = []
-    refused, too_long = Findings(), Findings()
+    refused, too_long, dismissed = Findings(), Findings(), Findings()
 
     def kept() -> Iterator["pa.Table"]:
         for part in frame.progress(found, total=count, label=name):
@@ -128,19 +155,21 @@ def _split(
             samples.extend(part.samples[: SAMPLES - len(samples)])
             refused.add(part.findings)
             too_long.add(part.too_long)
+            dismissed.add(part.dismissed)
             ledger.writelines(_line(name, line) for line in part.dropped)
             if not refused:
                 yield part.table
 
     with (folder / "ledger.jsonl").open("a", encoding="utf-8", newline="\n") as ledger:
         writers.stream_parquet(folder / f"{name}.parquet", kept(), example_schema())
+    rows = total.counts["conversations"]
+    if over := share_findings(name, rows, total.dropped, max_drop_share):
+        refused = together(over, refused, dismissed)
     if refused or too_long:
         raise (refused or too_long).error()
     report = summarise(total, samples, tokenizer=tokenizer)
     if not report["kept"] and (report["rows_in"] or name == "train"):
-        lost = total.dropped.total()
-        said = f"no example of {name} is left: {report['rows_in']} in, {lost} over-long"
-        raise InputError(Finding("nothing-left", said, fix="raise data.max_seq_len"))
+        raise InputError(nothing_left(name, rows, total.dropped))
     return report
 
 
