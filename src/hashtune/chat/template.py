@@ -26,6 +26,7 @@ from hashtune.parts import with_text
 from hashtune.records import Message
 from hashtune.writers import sha256_bytes
 
+Outline = list[tuple[str, int]]  # the template's text before each content, and whose it is
 RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError)
 ANSWER = "zqanswerqz"
 KEPT_IDS = 4  # a text, and the same with a stop behind it
@@ -89,6 +90,11 @@ class Template:
     @cached_property
     def tails(self) -> dict[Any, str]:
         """What tails.py keeps of this template."""
+        return {}
+
+    @cached_property
+    def outlines(self) -> dict[tuple[str, ...], Outline | None]:
+        """What outline.py keeps of this template."""
         return {}
 
     @cached_property
