@@ -39,7 +39,7 @@ def is_whole(template: Template, messages: Sequence[Message], layout: Layout) ->
 
 
 def _inside(text: str, place: tuple[int, int], body: tuple[int, int]) -> bool:
-    """Whether the place lies in the body, or begins with the opening tag that the prompt printed."""
+    """Whether the place lies in the body; an opening tag printed by the prompt counts as body."""
     (start, end), (begin, past) = place, body
     if start < begin:
         begin = past - len(with_opening(text[:past], begin))
