@@ -37,15 +37,13 @@ class Field:
 class Marks:
     """Writes marks into messages and finds them in a render."""
 
-    def __init__(self, messages: Sequence[Message], *, names: bool) -> None:
-        """`names`: the names of functions and arguments get marks too, not only what they hold."""
+    def __init__(self, messages: Sequence[Message]) -> None:
         written = repr(messages).lower()
         self._stem, self._digits = "zqf", "86753091"
         while self._stem in written:
             self._stem += "q"
         while self._digits in written:
             self._digits += "1"
-        self._names = names
         self._pattern = re.compile(
             rf"{self._stem}([0-9]+)z|{self._digits}([0-9]{{{DIGITS}}})(?:\.5)?", re.IGNORECASE
         )
@@ -91,7 +89,7 @@ class Marks:
         function = call.get("function", call)
         changed = {
             **function,
-            "name": self._name(index, f"{path}.name", function["name"]),
+            "name": self._text(index, f"{path}.name", function["name"]),
             "arguments": self._value(
                 index, f"{path}.arguments", parse_arguments(function.get("arguments"))
             ),
@@ -101,7 +99,7 @@ class Marks:
     def _value(self, index: int, path: str, value: Any) -> Any:
         if isinstance(value, dict):
             return {
-                self._name(index, f"{path}.{key}", key): self._value(index, f"{path}.{key}", item)
+                self._text(index, f"{path}.{key}", key): self._value(index, f"{path}.{key}", item)
                 for key, item in value.items()
             }
         if isinstance(value, list):
@@ -112,9 +110,6 @@ class Marks:
             return None
         number = int(f"{self._digits}{self._add(index, path, value):0{DIGITS}}")
         return number + 0.5 if isinstance(value, float) else number
-
-    def _name(self, index: int, path: str, name: str) -> str:
-        return self._text(index, path, name) if self._names else name
 
     def _text(self, index: int, path: str, value: str) -> str:
         core = value.rstrip()

@@ -19,9 +19,9 @@ def lost_fields(
     """Fields of trained turns and of other roles that are printed nowhere, or less often than they
     are given, by message and path; an answer that is not trained may be shortened as history.
 
-    A field is lost if its mark comes out of no render. Where the text is not the marked render
-    without its marks (the template reads the contents), it is lost too if, the longest taken out
-    first, the text no longer holds it.
+    A field is lost if its mark does not come out. Where the text is not the marked render without
+    its marks (the template reads the contents), it is lost if, the longest fields taken out first,
+    the text no longer holds it.
     """
     bodies = {body.turn: (body.start, body.end) for body in layout.bodies}
     written = len(messages) - 1 if layout.rebuilt else len(messages)  # the rest is no render
@@ -30,50 +30,20 @@ def lost_fields(
         in_render = field.index < written
         return in_render and (field.index in bodies or messages[field.index]["role"] != ASSISTANT)
 
-    found, marks, shown = _unmarked(template, messages, layout, asked)
-    every = Marks(messages, names=True).fields
-    if found or (marks and shown is not None and _proven(marks, shown, layout, asked)):
-        return _by_place(found)
-    return _by_place(
-        [
-            *short_of([field for field in every if asked(field)], layout.text),
-            *_short_of_bodies(every, layout),
-        ]
-    )
+    marks = Marks(messages)
+    shown = _render(template, marks, layout)
+    if shown is not None:
+        seen = {number for number, _ in marks.read(shown, 0)[1]}
+        missed = [f for number, f in enumerate(marks.fields) if number not in seen and asked(f)]
+        if missed or _proven(marks, shown, layout, asked):
+            return _by_place(missed)
+    in_text = short_of([field for field in marks.fields if asked(field)], layout.text)
+    lost = {*in_text, *_short_of_bodies(marks.fields, layout)}
+    return _by_place(field for field in marks.fields if field in lost)
 
 
 def _by_place(fields: Iterable[Field]) -> dict[tuple[int, str], Field]:
     return {(field.index, field.path): field for field in fields}
-
-
-def _unmarked(
-    template: Template, messages: Sequence[Message], layout: Layout, asked: Asked
-) -> tuple[list[Field], Marks | None, str | None]:
-    """The asked fields whose marks do not come out, and the marks of all fields with their render
-    (None where the template refuses it).
-
-    A template may know arguments by name: a field that is missed is asked about once more, in a
-    render that marks no name.
-    """
-    every = Marks(messages, names=True)
-    shown = _render(template, every, layout)
-    missed = _missed(every, shown, asked)
-    if shown is not None and not missed:
-        return [], every, shown
-    values = Marks(messages, names=False)
-    again = _render(template, values, layout)
-    still = _missed(values, again, asked)
-    if shown is None:
-        return still, None, None
-    printed = {field for field in values.fields if field not in still} if again else set()
-    return [field for field in missed if field not in printed], every, shown
-
-
-def _missed(marks: Marks, shown: str | None, asked: Asked) -> list[Field]:
-    if shown is None:
-        return []
-    seen = {number for number, _ in marks.read(shown, 0)[1]}
-    return [f for number, f in enumerate(marks.fields) if number not in seen and asked(f)]
 
 
 def _render(template: Template, marks: Marks, layout: Layout) -> str | None:
