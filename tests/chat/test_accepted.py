@@ -127,3 +127,26 @@ def test_the_refusal_of_a_system_message_names_the_setting(
 ) -> None:
     with pytest.raises(InputError, match=r"set tokenizer\.system to merge_into_user"):
         make_template(REFUSING).render([SYSTEM, *talk("hi", "yo")])
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "{{ m.content[:8] }}",  # cuts a text, and prints the list as Python writes it
+        "{{ m.content if m.content is not string }}",
+        "{{ m.content[0] if m.content is not string }}",
+        "{{ m.content|tojson if m.content is not string }}",
+        "{% for p in m.content %}{{ p if p is mapping }}{% endfor %}",
+    ],
+)
+def test_a_template_that_prints_the_list_itself_gets_texts(
+    make_template: Callable[..., Any],
+    talk: Callable[..., Any],
+    tokenized: Callable[..., Tokenized],
+    printed: str,
+) -> None:
+    template = make_template(HEAD + printed + END)
+    assert template._list_roles == frozenset()
+    with pytest.raises(InputError) as caught:
+        tokenized(template, talk("a long question", "a long answer indeed"))
+    assert {finding.rule for finding in caught.value.findings} == {"dropped"}

@@ -6,6 +6,7 @@ from hashtune.errors import Finding, InputError
 from hashtune.records import Message
 
 PROBE = "zqprobeqz"
+WITNESS = "zqwitnessqz"
 USER = {"role": "user", "content": PROBE}
 CALL = {"type": "function", "id": "abcdefghi", "function": {"name": "f", "arguments": {}}}
 TALKS: dict[str, list[Message]] = {  # the last message of the role is looked for
@@ -23,14 +24,25 @@ TALKS: dict[str, list[Message]] = {  # the last message of the role is looked fo
 def list_roles(render: Callable[[list[Message]], str | None]) -> frozenset[str]:
     """Roles whose content is printed as a list of parts only, found by rendering.
 
-    `render` gives None where the template refuses the messages.
+    A template that prints the list itself, as Python or JSON writes it, takes no lists: it shows
+    the key of a part that none reads. `render` gives None where the template refuses the messages.
     """
     found: frozenset[str] = frozenset()
     for role, talk in TALKS.items():
-        text, parts = (render(as_parts(talk, roles)) for roles in (found, found | {role}))
-        if PROBE not in (text or "") and PROBE in (parts or ""):
+        text, parts = (render(_with_witness(as_parts(talk, r))) for r in (found, found | {role}))
+        if PROBE not in (text or "") and PROBE in (parts or "") and WITNESS not in (parts or ""):
             found |= {role}
     return found
+
+
+def _with_witness(messages: Sequence[Message]) -> list[Message]:
+    """The messages with a key in front of each part that only a print of the whole part shows."""
+    return [
+        {**message, "content": [{WITNESS: "", **part} for part in message["content"]]}
+        if isinstance(message["content"], list)
+        else message
+        for message in messages
+    ]
 
 
 def as_parts(messages: Sequence[Message], roles: Collection[str]) -> list[Message]:

@@ -1,4 +1,8 @@
-"""Contents against the text: what a template strips or alters."""
+"""Contents against the text: what a template strips, alters or drops.
+
+Every field is looked for in the text; then it is asked whether each one has a place of its own
+there, since a field that was dropped may be equal to another, or a part of it.
+"""
 
 import json
 from collections.abc import Sequence
@@ -7,15 +11,19 @@ from functools import lru_cache
 from hashtune.chat.bodies import Layout
 from hashtune.chat.fields import fields_of
 from hashtune.chat.messages import ASSISTANT, REASONING_FIELDS
+from hashtune.chat.outline import is_whole
+from hashtune.chat.printed import lost_fields
 from hashtune.chat.reasoning import with_opening
+from hashtune.chat.template import Template
 from hashtune.errors import Finding
 from hashtune.records import Message
 
+FIX = "pin a template that keeps it"
 OWN_PLACE = ("content", *REASONING_FIELDS)
 
 
 def check_contents(
-    messages: Sequence[Message], layouts: Sequence[Layout]
+    template: Template, messages: Sequence[Message], layouts: Sequence[Layout]
 ) -> tuple[list[Finding], list[str]]:
     """Every field must be found in the text: trained ones in their body, others in the whole.
 
@@ -23,6 +31,27 @@ def check_contents(
         Findings of fields that are missing; paths of fields that only blanks differ in, and of
         untrained answers that the template shortens as history.
     """
+    if all(is_whole(template, messages[: layout.upto], layout) for layout in layouts):
+        return [], []
+    found, altered = _look_for(messages, layouts)
+    told = {finding.field for finding in found}
+    for layout in layouts:
+        trained = {body.turn for body in layout.bodies}
+        for (index, path), field in lost_fields(template, messages[: layout.upto], layout).items():
+            where = f"messages[{index}].{path}"
+            if where not in told:
+                told.add(where)
+                span = "trained span" if index in trained else "text"
+                said = f"the template drops {field.spellings[0][:40]!r}: the {span} holds it, if at"
+                said += " all, only in the place of another field"
+                found.append(Finding("dropped", said, field=where, fix=FIX))
+    return found, altered
+
+
+def _look_for(
+    messages: Sequence[Message], layouts: Sequence[Layout]
+) -> tuple[list[Finding], list[str]]:
+    """What check_contents returns, by a look for each field alone."""
     found: list[Finding] = []
     altered: list[str] = []
     trained = {
@@ -44,9 +73,7 @@ def check_contents(
             if state == "missing" and (index in trained or message["role"] != ASSISTANT):
                 span = "trained span" if index in trained else "text"
                 said = f"the template drops {value.strip()[:40]!r}: it is not in the {span}"
-                found.append(
-                    Finding("dropped", said, field=where, fix="pin a template that keeps it")
-                )
+                found.append(Finding("dropped", said, field=where, fix=FIX))
             elif state != "exact":
                 altered.append(where)
     return found, altered

@@ -52,7 +52,7 @@ def tokenize_conversation(
         messages, escaped = _sound_messages(conversation, template)
         turns = _checked_turns(messages, template, stops, loss_on)
         plan = layouts(template, messages, stops, turns=turns, unstable=unstable, mismatch=mismatch)
-        found, altered = check_contents(messages, plan)
+        found, altered = check_contents(template, messages, plan)
         examples = []
         for layout in plan if not found else ():
             examples.append(example := _example(conversation, template, layout, len(plan)))

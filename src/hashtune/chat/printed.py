@@ -1,47 +1,89 @@
-"""How a template prints the values of tool arguments, where it does not print them as JSON."""
+"""Which fields of a conversation its template does not print, each in a place of its own."""
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from hashtune import spelling
-from hashtune.chat.sentinels import common_prefix, common_suffix
+from hashtune.chat.bodies import Layout
+from hashtune.chat.marked import Field, Marks, short_of
+from hashtune.chat.messages import ASSISTANT
+from hashtune.chat.reasoning import with_opening
 from hashtune.chat.template import Template
 from hashtune.errors import InputError
 from hashtune.records import Message
 
-NUMBERS = ("1.10", "1e5", "-0")
-VALUES = ("null", "true", "false", *NUMBERS, "[null,1.10]", '{"zqk":true}')
+Asked = Callable[[Field], bool]
 
 
-def argument_values(template: Template) -> dict[str, str]:
-    """JSON text of a value -> what the template prints for it, of VALUES that it alters.
+def lost_fields(
+    template: Template, messages: Sequence[Message], layout: Layout
+) -> dict[tuple[int, str], Field]:
+    """Fields of trained turns and of other roles that are printed nowhere, or less often than they
+    are given, by message and path; an answer that is not trained may be shortened as history.
 
-    A template that knows no tool calls alters none. Blanks between items do not count.
+    A field is lost if its mark does not come out. Where the text is not the marked render without
+    its marks (the template reads the contents), it is lost if, the longest fields taken out first,
+    the text no longer holds it.
     """
-    numbers = [_rendered(template, 7), _rendered(template, 8)]
-    if None in numbers or numbers[0] == numbers[1]:
-        return {}
-    one, other = (str(text) for text in numbers)
-    start, end = common_prefix(one, other), len(common_suffix(one, other))
-    found = {}
-    for text in VALUES:
-        whole = _rendered(template, spelling.loads(text))
-        printed = "(refused)" if whole is None else whole[start : len(whole) - end]
-        if "".join(printed.split()) != text:
-            found[text] = printed
-    return found
+    bodies = {body.turn: (body.start, body.end) for body in layout.bodies}
+    written = len(messages) - 1 if layout.rebuilt else len(messages)  # the rest is no render
+
+    def asked(field: Field) -> bool:
+        in_render = field.index < written
+        return in_render and (field.index in bodies or messages[field.index]["role"] != ASSISTANT)
+
+    marks = Marks(messages)
+    shown = _render(template, marks, layout)
+    if shown is not None:
+        seen = {number for number, _ in marks.read(shown, 0)[1]}
+        missed = [f for number, f in enumerate(marks.fields) if number not in seen and asked(f)]
+        if missed or _proven(marks, shown, layout, asked):
+            return _by_place(missed)
+    in_text = short_of([field for field in marks.fields if asked(field)], layout.text)
+    lost = {*in_text, *_short_of_bodies(marks.fields, layout)}
+    return _by_place(field for field in marks.fields if field in lost)
 
 
-def _rendered(template: Template, value: Any) -> str | None:
-    call = {"name": "zqf", "arguments": {"zqv": value}}
-    messages: list[Message] = [
-        {"role": "user", "content": "zqu"},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"type": "function", "id": "abcdefghi", "function": call}],
-        },
-    ]
+def _by_place(fields: Iterable[Field]) -> dict[tuple[int, str], Field]:
+    return {(field.index, field.path): field for field in fields}
+
+
+def _render(template: Template, marks: Marks, layout: Layout) -> str | None:
+    """As the layout's text was made; None where the template refuses the marked messages."""
     try:
-        return template.render(messages)
+        if layout.rebuilt:
+            return template.prompt(marks.messages[:-1])
+        return template.render(marks.messages)
     except InputError:
         return None
+
+
+def _proven(marks: Marks, shown: str, layout: Layout, asked: Asked) -> bool:
+    """Whether the text is the render without marks, and each asked field stands before its mark,
+    in its body if it has one."""
+    bodies = {body.turn: _with_tag(layout.text, body.start, body.end) for body in layout.bodies}
+    for spelling in (0, -1):
+        text, places = marks.read(shown, spelling)
+        end = max((end for _, end in places), default=0)
+        if not layout.text.startswith(text[:end]):
+            continue
+        right = set()
+        for number, end in places:
+            field = marks.fields[number]
+            low, high = bodies.get(field.index, (0, len(text)))
+            starts = [
+                end - len(way) for way in field.spellings if text.startswith(way, end - len(way))
+            ]
+            if starts and low <= min(starts) and end <= high:
+                right.add(number)
+        return all(n in right for n, field in enumerate(marks.fields) if asked(field))
+    return False
+
+
+def _with_tag(text: str, start: int, end: int) -> tuple[int, int]:
+    """The body, and before it the opening tag that ends there."""
+    return end - len(with_opening(text[:end], start)), end
+
+
+def _short_of_bodies(fields: Sequence[Field], layout: Layout) -> Iterator[Field]:
+    for body in layout.bodies:
+        own = [field for field in fields if field.index == body.turn]
+        yield from short_of(own, with_opening(layout.text[: body.end], body.start))

@@ -26,6 +26,7 @@ from hashtune.records import Message
 from hashtune.spelling import unspelled
 from hashtune.writers import sha256_bytes
 
+Outline = list[tuple[str, int]]  # the text before each content, and whose it is
 ANSWER = "zqanswerqz"
 KEPT_IDS = 4  # a text, and the same with a stop behind it
 CHECKED = 32  # renders and encodings of each Template that transformers repeats
@@ -92,6 +93,11 @@ class Template:
     @cached_property
     def tails(self) -> dict[Any, str]:
         """What tails.py keeps of this template."""
+        return {}
+
+    @cached_property
+    def outlines(self) -> dict[tuple[str, ...], Outline | None]:
+        """What outline.py keeps of this template."""
         return {}
 
     @cached_property

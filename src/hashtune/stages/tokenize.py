@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashtune import frame, processes, writers
+from hashtune.chat.argument_values import argument_values
 from hashtune.chat.chunks import Chunk, tokenize_rows
 from hashtune.chat.controls import in_several_ids
 from hashtune.chat.examples import tokenize_conversation
 from hashtune.chat.over_length import fit
 from hashtune.chat.pinned import load_template
 from hashtune.chat.policy import nothing_left, share_findings, together
-from hashtune.chat.printed import argument_values
 from hashtune.chat.stops import StopSet, stop_sequences
 from hashtune.chat.summary import SAMPLES, summarise, tally
 from hashtune.chat.texts import by_kind, tokenize_text
