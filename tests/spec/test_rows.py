@@ -25,7 +25,7 @@ def test_every_schema_needs_only_fields_that_it_has():
 def test_the_rules_of_a_row_are_those_that_the_code_reports(root):
     """Planted by the set itself: a rule added or renamed in the code must be added here."""
     found = set()
-    for name in ("messages", "layouts", "schemas"):
+    for name in ("messages", "layouts", "schemas", "sharegpt"):
         code = (root / f"src/hashtune/data/{name}.py").read_text(encoding="utf-8")
         found |= set(re.findall(r'(?:place\.finding|\bFinding)\(\s*"([\w-]+)"', code))
     assert found == set(ROW_RULES)
