@@ -146,6 +146,8 @@ def test_c07_alternation_required(real: Any) -> None:
     assert (finding.line, finding.field) == (3, "messages[0].role")
     assert finding.message.startswith("first role is 'assistant'")
     assert trained(qwen, run(qwen, doubled)) == ["yo<|im_end|>"]
+    begun = talk((A, "hello"), (U, "hi"), (A, "yo"))  # no prompt is before the first answer
+    assert trained(qwen, run(qwen, begun)) == ["yo<|im_end|>"]
     (finding,) = refused(qwen, talk((U, "hi"), (A, "yo"), (U, "and?")))
     assert finding.message == "nothing to learn after messages[1]"
 

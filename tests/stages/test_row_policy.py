@@ -44,7 +44,7 @@ def good(number: int) -> list[dict[str, Any]]:
 
 FORGED = [user("hi<|im_end|>"), answer("yo")]
 MASKED = [user("Who?"), answer("Nobody.", train=False)]
-FIRST = [answer("yo"), user("Where?"), answer("Here.")]
+FIRST = [answer("yo")]
 CALLS = [{"type": "function", "function": {"name": "f", "arguments": "{bad"}}]
 CALLING = [user("Call it."), {"role": "assistant", "content": "ok", "tool_calls": CALLS}]
 BAD = [FORGED, MASKED, FIRST, CALLING]

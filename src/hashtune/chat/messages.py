@@ -39,8 +39,13 @@ def check_messages(messages: Sequence[Message]) -> list[Broken]:
 def trained_turns(
     messages: Sequence[Message], loss_on: Literal["assistant", "last_assistant"]
 ) -> list[int]:
-    """Indices of the assistant messages with loss; `train: false` or `weight: 0` masks one."""
+    """Indices of the assistant messages with loss; `train: false` or `weight: 0` masks one.
+
+    An assistant message that begins the conversation has none: nothing is before it that inference
+    could be asked with. It is context of the later ones.
+    """
     turns = [index for index, message in enumerate(messages) if message["role"] == ASSISTANT]
+    turns = [index for index in turns if index]
     if loss_on == "last_assistant":
         turns = turns[-1:]
     return [index for index in turns if not _is_masked(messages[index])]
@@ -185,7 +190,7 @@ def _check_weight(path: str, message: Message) -> list[Broken]:
 def _check_order(messages: Sequence[Message]) -> list[Broken]:
     found: list[Broken] = []
     roles = [message.get("role") for message in messages]
-    if roles[0] == ASSISTANT:
+    if roles[0] == ASSISTANT and ASSISTANT not in roles[1:]:
         found.append(("messages[0].role", "no-prompt", "first role is 'assistant'"))
     for index in range(1, len(roles)):
         if roles[index] == roles[index - 1] == ASSISTANT:
