@@ -1,8 +1,9 @@
 """Known ways that templates, masks and stops go wrong; each test states the right value.
 
 Templates of published models are read in place; the tokenizer is a byte-level toy that knows the
-control tokens of the template. C25 is in tests/training/test_step.py, C26's file in the release
-stage's tests.
+control tokens of the template. C04's stage, C07's stages and C26's files are in tests/stages
+(test_clock.py, test_row_policy.py, test_release_files.py, test_base_without_template.py); C19's
+padding, C20's stop and C25 in tests/training (test_batches.py, test_loop.py, test_step.py).
 """
 
 import dataclasses
@@ -440,7 +441,7 @@ def test_c21_the_mask_needs_no_generation_tags(
     messages = talk((U, "hi"), (A, "yo"))
     (example,) = run(template, messages).examples
     names = template.tokenizer.convert_ids_to_tokens(example.input_ids)
-    assert names == "<s> <|user|> h i <|end|> <|assistant|> y o <|end|>".split()
+    assert names == ["<s>", "<|user|>", "h", "i", "<|end|>", "<|assistant|>", "y", "o", "<|end|>"]
     assert [int(label != -100) for label in example.labels] == [0, 0, 0, 0, 0, 0, 1, 1, 1]
     monkeypatch.setattr(  # planted: as a library's mask without tags
         examples, "label_text", lambda *_: (example.input_ids, [-100] * 9, ())
@@ -502,7 +503,7 @@ def test_c22_the_end_of_gemma_2_is_not_its_eos(real: Any) -> None:
 def test_c24_the_report_shows_where_the_loss_begins(
     real: Any, kwargs: dict[str, Any], first: list[str]
 ) -> None:
-    """The rule is tokenizer.template_kwargs; tests/stages/test_cases.py finds it in the report."""
+    """Of three rows; the rule that decides it is tokenizer.template_kwargs."""
     template = real("qwen-qwen3-0_6b", **kwargs)
     made = [run(template, talk((U, f"hi {n}"), (A, "yo"))).examples[0] for n in range(3)]
     shown = summarise(Tally(), made, tokenizer=template.tokenizer)["samples"]
