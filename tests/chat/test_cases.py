@@ -1,8 +1,9 @@
 """Known ways that templates, masks and stops go wrong; each test states the right value.
 
 Templates of published models are read in place; the tokenizer is a byte-level toy that knows the
-control tokens of the template. C25 is in tests/training/test_step.py, C26's file in the release
-stage's tests.
+control tokens of the template. C04's stage, C07's stages and C26's files are in tests/stages
+(test_clock.py, test_row_policy.py, test_release_files.py, test_base_without_template.py); C19's
+padding, C20's stop and C25 in tests/training (test_batches.py, test_loop.py, test_step.py).
 """
 
 import dataclasses
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from hashtune.chat import examples
 from hashtune.chat.examples import Tokenized, tokenize_conversation
 from hashtune.chat.over_length import fit
+from hashtune.chat.proof import prove
 from hashtune.chat.stops import stop_sequences
+from hashtune.chat.summary import Tally, summarise
 from hashtune.chat.template import Template
 from hashtune.errors import Finding, InputError
 from hashtune.records import Conversation, Example
@@ -88,6 +92,25 @@ def test_c03_reasoning_stripped_from_every_turn(real: Any, name: str) -> None:
     apart[1]["reasoning_content"] = "add"
     (finding,) = refused(real(name), apart)
     assert (finding.rule, finding.field) == ("dropped", "messages[1].reasoning_content")
+    assert (finding.file, finding.line) == ("rows.jsonl", 1)
+    assert finding.message == "the template drops 'add': it is not in the trained span"
+
+
+@published
+def test_c03_reasoning_stripped_by_r1_distill(real: Any) -> None:
+    """Its prompt opens a block that no stored answer has: refused for that before the reasoning is
+    looked for. With the settings that take such a template, the reasoning is missed."""
+    name = "deepseek-ai-deepseek-r1-distill-llama-8b"
+    inside = talk((U, "2+2?"), (A, "<think>\nadd\n</think>\n\n4"))
+    apart = talk((U, "2+2?"), (A, "4"))
+    apart[1]["reasoning_content"] = "add"
+    for messages, field in ((inside, "content"), (apart, "reasoning_content")):
+        (finding,) = refused(real(name), messages)
+        assert (finding.rule, finding.line, finding.field) == ("mismatch", 1, "messages[1]")
+        (finding,) = refused(real(name, stored=True), messages, mismatch="as_stored")
+        assert (finding.rule, finding.file, finding.line) == ("dropped", "rows.jsonl", 1)
+        assert finding.field == f"messages[1].{field}"
+        assert "add" in finding.message
 
 
 @published
@@ -137,6 +160,9 @@ def test_c05_system_role_rejected(real: Any) -> None:
 
 @published
 def test_c07_alternation_required(real: Any) -> None:
+    """The stages are in tests/stages/test_row_policy.py. A template that takes it does not make an
+    assistant-first row pass: its first answer has no prompt, so that inference would never ask for
+    it (rule no-prompt, whatever the template)."""
     gemma, qwen = real("google-gemma-2-2b-it"), real("qwen-qwen2_5-7b-instruct")
     doubled = talk((U, "hi"), (U, "there"), (A, "yo"))
     (finding,) = refused(gemma, doubled, line=2)
@@ -188,19 +214,26 @@ def test_c10_one_bos(
 
 @published
 @pytest.mark.parametrize(
-    ("name", "stop", "stored"),
+    ("name", "stop", "stored", "tail", "eos"),
     [
-        ("glm-4_6", "<|user|>", False),
-        ("glm-4_7-flash", "<|user|>", True),
-        ("apriel-1_6-15b-thinker-fixed", "<|end|>", True),
+        ("glm-4_6", "<|user|>", False, r"ant|>\n<think></think>\nyo", "<|endoftext|>"),
+        ("glm-4_7-flash", "<|user|>", True, "i<|assistant|></think>yo", "<|endoftext|>"),
+        (
+            *("apriel-1_6-15b-thinker-fixed", "<|end|>", True),
+            *(r"i\n<|begin_assistant|>\nyo", "</s>"),
+        ),
     ],
 )
 def test_c11_no_end_marker_after_the_last_answer(
-    real: Any, name: str, stop: str, *, stored: bool
+    real: Any, name: str, stop: str, tail: str, eos: str, *, stored: bool
 ) -> None:
     messages = talk((U, "hi"), (A, "yo"))
     (finding,) = refused(real(name), messages)
-    assert finding.message.startswith("no end-of-turn token after the last assistant content")
+    assert str(finding) == (
+        "rows.jsonl:1: messages[1]: no end-of-turn token after the last assistant content; the "
+        f"text ends with '{tail}', expected one of ['{eos}'] [no-stop]\n"
+        "    fix: declare the text that ends a turn in tokenizer.stops or tokenizer.added_tokens"
+    )
     template = real(name, stored=stored)
     done = run(template, messages, stop, mismatch="as_stored" if stored else "error")
     (example,) = done.examples
@@ -214,11 +247,20 @@ def test_c11_no_end_marker_after_the_last_answer(
 def test_c12_ids_are_a_flat_list(
     make_template: Callable[..., Any], sources: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Under transformers 5, which the lock pins; 4 cannot run here. The ids do not come from
+    apply_chat_template, whose default differs between them: it is asked for text alone."""
     template = make_template(sources["plain"])
     messages = talk((U, "hi"), (A, "yo"))
     (example,) = run(template, messages).examples
+    # <s> <|user|> h i <|end|> <|assistant|> y o <|end|>
+    assert example.input_ids == [256, 259, 71, 72, 258, 260, 88, 78, 258]
     assert [type(token) for token in example.input_ids] == [int] * 9
-    assert len(template.prompt_ids(messages[:1])) == 6
+    assert template.prompt_ids(messages[:1]) == example.input_ids[:6]
+    text = template.render(messages)
+    given = template.tokenizer.apply_chat_template(
+        messages, chat_template=sources["plain"], return_dict=False
+    )
+    assert template.encode(text) == given == example.input_ids
     odd = dataclasses.replace(template, tokenizer=lambda *_, **__: {"input_ids": {"input_ids": []}})
     with pytest.raises(TypeError, match="expected a list of ids"):
         odd.encode("hi")
@@ -278,11 +320,14 @@ def test_c13_tool_arguments_as_text_or_object(real: Any, name: str) -> None:
     city, none = C13[name]
     for value in ('{"city": "Oslo"}', {"city": "Oslo"}):
         assert trained(template, run(template, calling(value))) == [city]
-    assert template.render(calling("null")) == template.render(calling({}))
+    (empty,) = run(template, calling({})).examples
     for value in ("null", "{}", {}, "", None):
-        assert trained(template, run(template, calling(value))) == [none]
+        done = run(template, calling(value))
+        assert trained(template, done) == [none]
+        assert done.examples == [empty]
     for broken in ("[1]", "{bad"):
         (finding,) = refused(template, calling(broken))
+        assert (finding.rule, finding.file, finding.line) == ("tool-arguments", "rows.jsonl", 1)
         assert finding.field == "messages[1].tool_calls[0].function.arguments"
 
 
@@ -345,6 +390,8 @@ def test_c19_pad_never_masks_a_real_end_of_turn() -> None:
     from hashtune.training.batches import collate
 
     batch = collate([Row(0, ["a"], [3], [5, 6, 2], [5, 6, 2]), Row(1, ["b"], [2], [7, 2], [7, 2])])
+    attention = [[1] * sum(used) + [0] * (3 - sum(used)) for used in batch.lengths]
+    assert attention == [[1, 1, 1], [1, 1, 0]]
     assert batch.labels.tolist() == [[5, 6, 2], [7, 2, -100]]
     assert batch.input_ids[:, :2].tolist() == [[5, 6], [7, 2]]
     assert batch.tokens == 5
@@ -356,8 +403,25 @@ def test_c20_an_answer_is_never_cut_away() -> None:
     assert kept == []
     said = "0 of 3 trained tokens would be left (prompt alone is 10), and the end marker lost"
     assert (line.line, line.detail) == (1, f"13 tokens exceed 8: {said}")
-    with pytest.raises(InputError, match="prompt alone is 10"):
+    with pytest.raises(InputError) as caught:
         fit([example], max_seq_len=8, over_length="error", lines={"e": 1})
+    (finding,) = caught.value.findings
+    assert str(finding).startswith(f"rows.jsonl:1: 13 tokens exceed 8: {said} [over-length]\n")
+
+
+def test_c20_a_cut_answer_says_that_its_end_marker_is_lost(
+    make_template: Callable[..., Any], sources: dict[str, str]
+) -> None:
+    template = make_template(sources["plain"])
+    (example,) = run(template, talk((U, "hi"), (A, "yo"))).examples
+    assert template.tokenizer.decode(example.input_ids[:6]).endswith("<|assistant|>")
+    for limit, left in ((6, 0), (8, 2)):
+        kept, (line,) = fit([example], max_seq_len=limit, over_length="drop", lines={"c": 1})
+        assert (kept, line.line) == ([], 1)
+        assert line.detail == (
+            f"9 tokens exceed {limit}: {left} of 3 trained tokens would be left (prompt alone is "
+            "6), and the end marker lost"
+        )
 
 
 def test_c20_a_batch_without_targets_has_no_loss_of_zero_by_zero() -> None:
@@ -367,6 +431,83 @@ def test_c20_a_batch_without_targets_has_no_loss_of_zero_by_zero() -> None:
 
     sums = token_losses(torch.ones(1, 3, 2), torch.full((1, 3), -100), lambda states: states)
     assert (sums.tokens, float(sums.loss)) == (0, 0.0)
+
+
+def test_c21_the_mask_needs_no_generation_tags(
+    make_template: Callable[..., Any], sources: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = make_template(sources["plain"])
+    assert "generation %" not in template.text
+    messages = talk((U, "hi"), (A, "yo"))
+    (example,) = run(template, messages).examples
+    names = template.tokenizer.convert_ids_to_tokens(example.input_ids)
+    assert names == ["<s>", "<|user|>", "h", "i", "<|end|>", "<|assistant|>", "y", "o", "<|end|>"]
+    assert [int(label != -100) for label in example.labels] == [0, 0, 0, 0, 0, 0, 1, 1, 1]
+    monkeypatch.setattr(  # planted: as a library's mask without tags
+        examples, "label_text", lambda *_: (example.input_ids, [-100] * 9, ())
+    )
+    (finding,) = refused(template, messages, line=4)
+    assert (finding.file, finding.line, finding.field) == ("rows.jsonl", 4, "messages[1]")
+    assert finding.message == "0 trained spans, expected 1"
+
+
+def without_end(example: Example) -> Example:
+    return dataclasses.replace(example, labels=[*example.labels[:-1], -100])
+
+
+def faults(template: Template, messages: list[Any], example: Example) -> list[str]:
+    stops = stop_sequences(template, eos_ids=[], declared=[])
+    found = prove(template, messages, example, turns=[1], stops=stops)
+    return [finding.message for finding in found if finding.rule == "proof"]
+
+
+def test_c22_end_marker_outside_the_mask(
+    byte_tokenizer: Callable[..., Any], make_template: Callable[..., Any], sources: dict[str, str]
+) -> None:
+    template = make_template(sources["plain"], tokenizer=byte_tokenizer(eos="<|end|>"))
+    messages = talk((U, "hi"), (A, "yo"))
+    (example,) = run(template, messages).examples
+    assert faults(template, messages, example) == []
+    bad = without_end(example)
+    assert [int(label != -100) for label in bad.labels] == [0, 0, 0, 0, 0, 0, 1, 1, 0]
+    said = "last supervised token is 'o', expected one of ['<|end|>']"
+    assert said in faults(template, messages, bad)
+
+
+@published
+def test_c22_the_end_of_gemma_2_is_not_its_eos(real: Any) -> None:
+    template = real("google-gemma-2-2b-it")
+    assert template.tokenizer.eos_token == "<eos>"
+    end, eos = template.tokenizer.convert_tokens_to_ids(["<end_of_turn>", "<eos>"])
+    messages = talk((U, "hi"), (A, "yo"))
+    (example,) = run(template, messages).examples
+    assert [label for label in example.labels if label != -100][-1] == end
+    place = example.labels.index(end)
+    ids, labels = list(example.input_ids), list(example.labels)
+    ids[place] = labels[place] = eos
+    assert faults(template, messages, dataclasses.replace(example, input_ids=ids, labels=labels))
+    labels = [*example.labels[:place], -100, *example.labels[place + 1 :]]
+    (said, *_) = faults(template, messages, dataclasses.replace(example, labels=labels))[-1:]
+    assert said == "last supervised token is 'o', expected one of ['<end_of_turn>', '<eos>']"
+
+
+@published
+@pytest.mark.parametrize(
+    ("kwargs", "first"),
+    [
+        ({}, ["<think>", "\n", "\n", "</think>", "\n", "\n", "y", "o"]),
+        ({"enable_thinking": False}, ["y", "o", "<|im_end|>"]),
+    ],
+    ids=["the model writes the block", "the prompt has it"],
+)
+def test_c24_the_report_shows_where_the_loss_begins(
+    real: Any, kwargs: dict[str, Any], first: list[str]
+) -> None:
+    """Of three rows; the rule that decides it is tokenizer.template_kwargs."""
+    template = real("qwen-qwen3-0_6b", **kwargs)
+    made = [run(template, talk((U, f"hi {n}"), (A, "yo"))).examples[0] for n in range(3)]
+    shown = summarise(Tally(), made, tokenizer=template.tokenizer)["samples"]
+    assert [(row["first"], row["last"]) for row in shown] == [(first, "<|im_end|>")] * 3
 
 
 def test_c26_the_stops_of_generation_are_those_that_are_trained(

@@ -161,6 +161,19 @@ def test_c39_an_extra_field_may_change_its_type_late(read):
     assert (loaded.rows, loaded.findings, loaded.extra) == (2001, [], {"meta": 2001})
 
 
+def test_c39_the_type_of_a_field_is_never_concluded_from_the_rows_before(tmp_path):
+    """300,000 rows of null, where a reader that concludes types fails. Of the whole load that takes
+    4 s, of the reader, which alone sees all rows of a file, 1 s."""
+    rows = b'{"instruction":"a","output":"x","meta":null}\n' * 300_000
+    (tmp_path / "d").write_bytes(rows + b'{"instruction":"a","output":"x","meta":{"src":"x"}}\n')
+    log, count = Log("d"), 0
+    for row in read_rows(tmp_path / "d", "jsonl", log, needed=()):
+        count += 1
+        assert row.line == count
+    assert (count, log.findings) == (300_001, [])
+    assert row.value == {"instruction": "a", "output": "x", "meta": {"src": "x"}}
+
+
 def test_c39_a_number_where_a_text_belongs_is_refused(read):
     assert told(read(GOOD + b'{"instruction":"a","output":7}\n')) == [
         "d:2: output: expected string, got number [wrong-type]"

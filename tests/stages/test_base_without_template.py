@@ -167,6 +167,8 @@ def test_from_tokens_to_a_released_folder_that_loads_plainly(project: Path, meth
     config = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     assert config == {"eos_token_id": [0, 2, 514]}  # C26: the template's stop is among them
     assert (folder / "chat_template.jinja").read_text(encoding="utf-8") == TEMPLATE
+    trained_with = writers.read_json(Path("reports/tokenize.json"))["template_sha256"]
+    assert writers.sha256_file(folder / "chat_template.jinja") == trained_with
     load = load_whole if method == "full" else load_plainly
     tokenizer, model = load(materialise(manifest), folder)
     prompt = tokenizer.apply_chat_template(

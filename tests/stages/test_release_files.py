@@ -27,7 +27,7 @@ def test_template_from_the_tokenizer_config_is_found(tmp_path):
     assert _template(tmp_path, pinned) == TEXT
 
 
-def test_another_template_than_the_pinned_one_is_refused(tmp_path, monkeypatch):
+def test_c26_another_template_than_the_pinned_one_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.jinja").write_text(TEXT + "!")
     pinned = {"chat_template": "mine.jinja", "sha256": sha256_bytes(TEXT.encode())}

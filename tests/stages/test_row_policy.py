@@ -75,11 +75,13 @@ def run(
     *,
     template: str = CHAT_TEMPLATE,
     held_out: list[dict[str, Any]] | None = None,
+    limit: int = 64,
+    **tokenizer: Any,
 ) -> dict[str, Any]:
     """Both stages; the report of tokenize on train."""
     params = read_params(REPOSITORY / "params.yaml")
     source = write(MAIN, talks)
-    params["data"] |= {"max_rows": None, "max_seq_len": 64, "over_length": "drop"}
+    params["data"] |= {"max_rows": None, "max_seq_len": limit, "over_length": "drop"}
     params["data"]["sources"] = [{**source, "name": "toy", "weight": 1.0, "max_rows": None}]
     params["data"]["replay"] |= {"uri": None, "sha256": None, "share": 0.0}
     params["data"]["eval"] |= write("data/eval.jsonl", [held_out or [user("e"), answer("e")]])
@@ -89,6 +91,7 @@ def run(
     writers.write_text(Path("own.jinja"), template)
     pin = writers.sha256_bytes(template.encode())
     params["tokenizer"] |= {"chat_template": "own.jinja", "sha256": pin, "date": "2026-01-01"}
+    params["tokenizer"] |= tokenizer
     Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     prepare.run()
     tokenize.run()
@@ -222,6 +225,8 @@ def test_train_and_weight_that_agree_mask_or_train() -> None:
     assert trained() == {1: "I.<|im_end|>"}
 
 
+SHARED = REPOSITORY.parent / "shared" / "chat_templates"
+published = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is absent")
 DOUBLED = [user("Hi."), user("Is 3 even?"), answer("No.")]
 
 
@@ -250,3 +255,31 @@ def test_c07_two_questions_in_a_row_where_the_template_refuses_them() -> None:
     policy = {"default": "error", "template-refuses": "drop"}
     report = run([good(1), DOUBLED], policy, 0.5, template=ALTERNATES)
     assert (report["kept"], report["dropped"]) == (1, {"template-refuses": 1})
+
+
+@published
+def test_c07_qwen2_5_takes_two_questions_in_a_row() -> None:
+    qwen = (SHARED / "qwen-qwen2_5-7b-instruct.jinja").read_text(encoding="utf-8")
+    trailing = [user("hi"), answer("yo"), user("and?")]
+    with pytest.raises(InputError) as caught:  # by prepare, before any template
+        run([good(1), trailing], template=qwen, limit=256)
+    (finding,) = caught.value.findings
+    assert (finding.file, finding.line, finding.rule) == (MAIN, 2, "last-not-assistant")
+    assert finding.field == "messages[2].role"
+    report = run([good(1), DOUBLED], template=qwen, limit=256)
+    assert (report["rows_in"], report["kept"], report["dropped"]) == (2, 2, {})
+    assert trained() == {1: "Count.<|im_end|>", 2: "No.<|im_end|>"}
+
+
+@published
+def test_c07_gemma_2_names_both_bad_lines_in_one_run() -> None:
+    gemma = (SHARED / "google-gemma-2-2b-it.jinja").read_text(encoding="utf-8")
+    added = ["<start_of_turn>", "<end_of_turn>"]
+    found = refused([good(1), DOUBLED, FIRST], template=gemma, added_tokens=added)
+    assert found == [
+        f"{MAIN}:2: messages[1].role: role 'user' follows 'user', which the template does not "
+        "accept (Conversation roles must alternate user/assistant/user/assistant/...) "
+        "[template-refuses]",
+        f"{MAIN}:3: messages[0].role: first role is 'assistant' [no-prompt]",
+    ]
+    run([good(1)], template=gemma, added_tokens=added)  # L1 alone passes

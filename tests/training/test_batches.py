@@ -1,5 +1,9 @@
 """Rows to tensors: the drawing of the module docstring and cases C19, C29, C30, place by place."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import torch
 
 from hashtune.packing.rows import build_rows, document_ids
@@ -68,3 +72,26 @@ def test_c19_padding_is_told_by_length_never_by_token() -> None:
     """pad = eos = 2 in the data: the real ends keep their labels."""
     rows = [Row(0, ["a"], [3], [5, 6, 2], [5, 6, 2]), Row(1, ["b"], [2], [7, 2], [7, 2])]
     assert collate(rows).labels.tolist() == [[5, 6, 2], [7, 2, -100]]
+
+
+def test_c19_the_id_of_padding_changes_nothing(make_trainee: Callable[..., Any]) -> None:
+    """Ours is 0, in place of the tokenizer's: no real token sees it and no label is at it."""
+    batch = collate([Row(0, ["a"], [3], [5, 6, 2], [5, 6, 2]), Row(1, ["b"], [2], [7, 2], [7, 2])])
+    as_eos = batch.input_ids.clone()
+    as_eos[1, 2] = 2
+    assert as_eos.tolist() == [[5, 6, 2], [7, 2, 2]]
+    other = replace(batch, input_ids=as_eos)
+    assert (other.lengths, other.labels.tolist()) == (((3,), (2,)), [[5, 6, 2], [7, 2, -100]])
+    trainee = make_trainee()
+    found = []
+    for each in (batch, other):
+        sums = trainee.losses(each)
+        sums.loss.backward()
+        gradients = [p.grad.clone() for p in trainee.parameters.values()]
+        for parameter in trainee.parameters.values():
+            parameter.grad = None
+        found.append((float(sums.loss.detach()), sums.tokens, gradients))
+    (loss, tokens, own), (again, _, theirs) = found
+    assert (loss, tokens) == (again, 3)
+    assert all(torch.equal(one, two) for one, two in zip(own, theirs, strict=True))
+    assert any(bool(one.any()) for one in own)

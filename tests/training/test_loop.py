@@ -118,6 +118,22 @@ def test_no_skip_allowed(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -
         make_loop("run").run()
 
 
+def test_c20_a_loss_that_is_not_finite_stops_with_step_and_rows(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untouched = plant_nan(monkeypatch, 3)
+    said: list[str] = []
+    with pytest.raises(InputError) as caught:
+        make_loop("run", said=said).run()
+    assert "  step 3 skipped, not finite; row 4: e4.0, e4.1; row 5: e5.0" in said
+    (finding,) = caught.value.findings
+    assert finding.message == (
+        "1 steps with a non-finite loss or gradient ([3]); the last one saw row 4: e4.0, e4.1; "
+        "row 5: e5.0"
+    )
+    assert untouched == [True]
+
+
 def test_skips_survive_a_resume(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     plant_nan(monkeypatch, 2)
     straight = make_loop("straight", max_skipped_steps=1)

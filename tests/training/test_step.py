@@ -125,6 +125,18 @@ def test_a_step_without_any_target_has_loss_zero_and_is_not_applied() -> None:
     assert recorder.seen is None
 
 
+def test_c20_a_row_without_targets_beside_a_good_one() -> None:
+    """Labels all -100, in a micro-batch of its own and in one with the good row."""
+    cut = Row(2, ["cut"], [3], [0, 0, 0], [-100, -100, -100])
+    good = constant_row(1, 2)
+    alone, _ = step(table(1.0, 3.0), [good], micro=1)
+    for rows, micro in (([cut, good], 1), ([cut, good], 2), ([good, cut], 2)):
+        result, recorder = step(table(1.0, 3.0), rows, micro=micro)
+        assert (result.loss, result.trained_tokens, result.applied) == (alone.loss, 2, True)
+        assert recorder.seen["table"][0].tolist() == [0.0, 0.0]
+    assert alone.loss == pytest.approx(3.0, abs=1e-6)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_non_finite_step_is_not_applied(bad: float) -> None:
     trainee = table(1.0, 3.0)
