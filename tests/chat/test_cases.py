@@ -160,9 +160,8 @@ def test_c05_system_role_rejected(real: Any) -> None:
 
 @published
 def test_c07_alternation_required(real: Any) -> None:
-    """The stages are in tests/stages/test_row_policy.py. A template that takes it does not make an
-    assistant-first row pass: its first answer has no prompt, so that inference would never ask for
-    it (rule no-prompt, whatever the template)."""
+    """The stages are in tests/stages/test_row_policy.py. A first answer has no prompt, so it is
+    context where the template takes it, and never trained."""
     gemma, qwen = real("google-gemma-2-2b-it"), real("qwen-qwen2_5-7b-instruct")
     doubled = talk((U, "hi"), (U, "there"), (A, "yo"))
     (finding,) = refused(gemma, doubled, line=2)
