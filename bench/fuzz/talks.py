@@ -81,7 +81,8 @@ def _roles(random: Random, u: str, a: str) -> list[Talk]:
         ("late-system", "strict", _refused("template-refuses"), late),
         ("no-user", "base", _trained(a), [system, _answer(a)]),
         ("no-user", "strict", _refused("template-refuses"), [system, _answer(a)]),
-        ("first-assistant", "base", _refused("no-prompt"), [_answer(a), _user(u), _answer(a)]),
+        ("first-assistant", "base", _trained("b"), [_answer(a), _user(u), _answer("b")]),
+        ("lone-assistant", "base", _refused("no-prompt"), [_answer(a)]),
         ("tool", "base", _trained(a, "b"), [_user(u), _answer(a), tool, _answer("b")]),
         (
             "tool",

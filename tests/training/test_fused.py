@@ -218,6 +218,7 @@ def test_models_of_many_kinds(kind: str, make_row: MakeRow) -> None:
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8}
     shape |= {"num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 600}
     tokens: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    tokens["logit_scale"] = 1.0  # of Cohere, whose own scale is refused
     torch.manual_seed(0)
     base = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(kind, **shape, **tokens), attn_implementation="sdpa"

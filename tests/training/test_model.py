@@ -215,11 +215,20 @@ def test_determinism_settings() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize("changed", [{"logits_scaling": 8.0}, {"final_logit_softcapping": 30.0}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"logits_scaling": 8.0},
+        {"final_logit_softcapping": 30.0},
+        {"logit_scale": 0.0625},
+        {"lm_head_multiplier": 0.04},
+    ],
+)
 def test_a_base_that_changes_its_logits_is_refused(
     make_base: Callable[..., Any], changed: dict[str, float]
 ) -> None:
-    """Granite scales and Gemma caps them: training on the bare head would be another loss."""
+    """Granite, Cohere and Falcon H1 scale and Gemma caps them: training on the bare head would be
+    another loss."""
     base = make_base()
     for name, value in changed.items():
         setattr(base.config, name, value)

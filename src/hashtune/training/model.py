@@ -251,11 +251,21 @@ def _type_name(dtype: torch.dtype) -> str:
     return names.get(dtype, str(dtype))
 
 
+# fields of config.json by which a model changes what its head gives, and the value that changes
+# nothing (Granite; Gemma 2; Cohere; Falcon H1)
+CHANGES_LOGITS = (
+    ("logits_scaling", 1.0),
+    ("final_logit_softcapping", None),
+    ("logit_scale", 1.0),
+    ("lm_head_multiplier", 1.0),
+)
+
+
 def _refuse_changed_logits(config: Any) -> None:
     """Refuse a model that scales or caps its logits: `head` would train on other ones."""
     changed = [
         name
-        for name, neutral in (("logits_scaling", 1.0), ("final_logit_softcapping", None))
+        for name, neutral in CHANGES_LOGITS
         if getattr(config, name, neutral) not in (neutral, None)
     ]
     if changed:
