@@ -140,7 +140,7 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)
 
 
-def _fused(  # noqa: PLR0917
+def _fused(  # noqa: PLR0917  the first two are bound
     call: Any, scale: float, query: Tensor, key: Tensor, value: Tensor, window: int | None
 ) -> Tensor:
     if window is not None and query.shape[2] > window:

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-BLOCK = 128  # queries; 64 and 256 were slower for documents of 100 to 1,000 tokens (docs/log.md)
+BLOCK = 128  # queries; no bench compares other sizes yet
 
 
-class CausalAttention(Function):  # type: ignore[misc]
+class CausalAttention(Function):  # type: ignore[misc]  # torch is untyped here
     """apply(query, key, value, scale): softmax(scale * q k' below the diagonal) v.
 
     query: (1, heads, n, d). key, value: (1, key heads, n, d); heads is a multiple of key heads.

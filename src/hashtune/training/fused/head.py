@@ -14,7 +14,7 @@ from torch.autograd import Function
 CHUNK = 128
 
 
-class HeadLoss(Function):  # type: ignore[misc]
+class HeadLoss(Function):  # type: ignore[misc]  # torch is untyped here
     """apply(states, targets, weight): summed loss, with its gradient, then entropy in nats and the
     number of right answers, without one.
 

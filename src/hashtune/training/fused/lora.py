@@ -24,7 +24,7 @@ class Frozen(NamedTuple):
     scale: float
 
 
-class LoraLinear(Function):  # type: ignore[misc]
+class LoraLinear(Function):  # type: ignore[misc]  # torch is untyped here
     """apply(x, a, b, frozen): (..., in) to (..., out).
 
     a (r, in) and b (out, r) may be of a wider type than x and are rounded to its type for the
@@ -51,7 +51,7 @@ class LoraLinear(Function):  # type: ignore[misc]
         return input_gradient(d, back, a, ctx.frozen).view(ctx.shape), da, db, None
 
 
-class GatedLinear(Function):  # type: ignore[misc]
+class GatedLinear(Function):  # type: ignore[misc]  # torch is untyped here
     """apply(gate, up, a, b, frozen): LoraLinear of silu(gate) * up (arXiv 2002.05202).
 
     gate, up: (..., in). Keeps the two and computes their product again: plain modules keep four
@@ -59,7 +59,7 @@ class GatedLinear(Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(  # noqa: PLR0917
+    def forward(  # noqa: PLR0917  autograd takes tensors one by one
         ctx: Any, gate: Tensor, up: Tensor, a: Tensor, b: Tensor, frozen: Frozen
     ) -> Tensor:
         """The product; keeps gate, up and the product with A."""

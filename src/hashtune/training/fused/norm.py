@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 
-class RmsNorm(Function):  # type: ignore[misc]
+class RmsNorm(Function):  # type: ignore[misc]  # torch is untyped here
     """apply(x, weight, eps): weight * x / sqrt(mean(x^2) + eps) over the last dimension (Zhang and
     Sennrich 2019, arXiv 1910.07467), as Llama's module computes it: the quotient in fp32 or wider,
     rounded to x's type before the weight.
