@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
@@ -43,6 +43,13 @@ NO_RANK = SINGLE | {"method=full"}
 OPTIONS = [f"{f.parent.name}={f.stem}" for f in sorted((ROOT / "conf").glob("*/*"))]
 CHOICES = [choice for choice in OPTIONS if choice.partition("=")[0] in GROUPS]
 OTHERS = [choice for choice in OPTIONS if choice not in CHOICES]
+VALUES = [  # what conf/config.yaml sets itself, by the schema
+    f"{name}={value}"
+    for name, field in Spec.model_fields.items()
+    if get_origin(field.annotation) is Literal
+    for value in get_args(field.annotation)
+]
+CUDA_VALUES = {"precision=tf32", "device=cuda"}
 TOY = ["experiment=toy", "determinism.threads=1", "checkpoint.select=best"]
 
 
@@ -101,9 +108,10 @@ def test_no_file_is_left_out() -> None:
     assert len(CHOICES) >= 26
     assert len(OTHERS) >= 19
     assert set(CHOICES) >= CUDA_ONLY | ALONGSIDE.keys()
+    assert {"kernels=plain", "precision=fp16", *CUDA_VALUES} <= set(VALUES)
 
 
-@pytest.mark.parametrize("choice", OTHERS)
+@pytest.mark.parametrize("choice", OTHERS + [v for v in VALUES if v not in CUDA_VALUES])
 def test_the_other_files_compose_load_and_train_too(choice: str, checkout: Path) -> None:
     _, text = composed(choice)
     Path("params.yaml").write_text(text, encoding="utf-8")
@@ -154,6 +162,20 @@ def test_virtual_tokens_train_over_a_quantised_base(
     manifest = read_manifest(train.MANIFEST)
     model = load_evaluated(manifest, train.OUT / "adapter", dtype="fp32", threads=1)
     assert model.virtual_tokens == spec.method.virtual_tokens
+
+
+@pytest.mark.parametrize("choice", sorted(CUDA_VALUES))
+def test_a_value_that_needs_cuda_composes_and_is_refused_without(
+    choice: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    _, text = composed(choice)
+    Path("params.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        train.run()
+    (finding,) = caught.value.findings
+    assert finding.field == choice.partition("=")[0]
+    assert not train.OUT.exists()
 
 
 @pytest.mark.parametrize("choice", sorted(CUDA_ONLY))
