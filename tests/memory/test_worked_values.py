@@ -1,4 +1,5 @@
-"""The plan gives the worked values of the reference, each with its hand computation.
+"""The plan gives the reference's worked values of what is there before a token arrives, of FLOPs and
+of tokens, each with its hand computation; those of a step: test_worked_steps.py.
 
 GB are 1e9 bytes. Where ours differ from the reference's, the test says by what and why.
 """
@@ -7,21 +8,21 @@ from dataclasses import replace
 
 import pytest
 
-from hashtune.memory.activations import estimate, saved_bytes
 from hashtune.memory.closed_form import (
     NF4_BITS,
     Workload,
     flops_per_token,
-    full_logits_bytes,
-    loss_bytes,
     static_bytes,
     weight_bytes,
 )
 from hashtune.memory.decisions import decide, duration
 from hashtune.memory.optimizer_state import optimizer_bytes
 from hashtune.memory.shapes import Linear, Shape, lora_matrices, lora_parameters, read_shape
+from hashtune.packing.stats import step_stats
+from hashtune.packing.steps import plan_steps
+from hashtune.records import Row
 
-GB, GIB = 1e9, 2**30
+GB = 1e9
 LLAMA_8B = read_shape(
     {
         "model_type": "llama",
@@ -31,19 +32,6 @@ LLAMA_8B = read_shape(
         "num_key_value_heads": 8,
         "intermediate_size": 14336,
         "vocab_size": 128256,
-    }
-)
-QWEN3_4B = read_shape(
-    {
-        "model_type": "qwen3",
-        "hidden_size": 2560,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "intermediate_size": 9728,
-        "vocab_size": 151936,
-        "tie_word_embeddings": True,
     }
 )
 LORA = Workload(
@@ -133,6 +121,26 @@ def test_4_127_bits() -> None:
     assert NF4_BITS[False] == 4.5
 
 
+@pytest.mark.parametrize("double_quant", [True, False])
+def test_bitsandbytes_stores_so_many_bits(double_quant: bool) -> None:
+    """1,024 * 1,024 weights: 524,288 bytes of codes; 16,384 scales of a byte, with 64 fp32 ones for
+    256 of them each, or 16,384 fp32 ones. The tables and the mean of the scales are the same size
+    for every matrix."""
+    import torch
+    from bitsandbytes.functional import quantize_4bit
+
+    packed, state = quantize_4bit(
+        torch.linspace(-1, 1, 2**20).view(1024, 1024),
+        blocksize=64,
+        compress_statistics=double_quant,
+        quant_type="nf4",
+    )
+    parts = [packed, state.absmax, *([state.state2.absmax] if double_quant else [])]
+    stored = sum(part.numel() * part.element_size() for part in parts)
+    assert stored == 524_288 + (16_384 + 64 * 4 if double_quant else 16_384 * 4)
+    assert 8 * stored / 2**20 == NF4_BITS[double_quant]
+
+
 def test_qlora_of_8b_is_4_798_gb_when_everything_is_quantised() -> None:
     """8e9 * 4.127 / 8 = 4.127 GB, and the adapter's 0.671."""
     base = weight_bytes(replace(LORA, shape=nominal(8), quantization="nf4"))
@@ -171,76 +179,6 @@ def test_lion_keeps_half_of_adam_s_state() -> None:
     assert adamw == 2 * lion
 
 
-@pytest.mark.parametrize(
-    ("tokens", "vocab", "fp32", "bf16"),
-    [
-        (8192, 151_936, 4.98, 2.49),  # 1,244,659,712 logits
-        (4096, 128_256, 2.10, 1.05),  # 525,336,576
-    ],
-)
-def test_logits_that_are_never_there(tokens: int, vocab: int, fp32: float, bf16: float) -> None:
-    logits = full_logits_bytes(tokens=tokens, vocab=vocab)
-    assert [round(logits[name] / GB, 2) for name in ("fp32", "bf16")] == [fp32, bf16]
-
-
-def test_the_loss_of_4096_tokens_takes_4_gb_at_once_and_ours_a_quarter_of_it() -> None:
-    """fp32 logits and a gradient of their size: 2 * 2.10. Ours: 512 * 128,256 * 4 copies * 4 bytes
-    = 1.05, whatever the length of the row, and 2 * 4,096 states of 8,192 bytes, 0.067."""
-    assert 2 * full_logits_bytes(tokens=4096, vocab=128_256)["fp32"] > 4 * GB
-    assert loss_bytes(LORA) == 512 * 128_256 * 16 + 2 * 4096 * 4096 * 2
-    assert round(loss_bytes(LORA) / GB, 2) == 1.12
-    longer = loss_bytes(replace(LORA, longest_row=8192, trained=8192)) - loss_bytes(LORA)
-    assert longer == 2 * 4096 * 4096 * 2  # states alone
-
-
-def test_inputs_of_checkpointed_blocks_are_one_gib() -> None:
-    """32 blocks * 4,096 tokens * 4,096 * 2 bytes. Beside them the last norm keeps its fp32 input
-    and a factor for each token."""
-    kept = saved_bytes(replace(LORA, checkpointing="full"))
-    assert kept - 4096 * (4096 + 1) * 4 == GIB
-
-
-def test_checkpointed_qwen3_4b_keeps_2_sbh_a_layer() -> None:
-    """s b h = 2,048 * 1 * 2,560 = 5,242,880: 36 * 2 of it is 0.377 GB, below 1 GB as a whole."""
-    work = replace(LORA, shape=QWEN3_4B, longest_row=2048, trained=2048, checkpointing="full")
-    sbh = 2048 * 2560
-    assert sbh == 5_242_880
-    assert saved_bytes(work) - 2048 * (2560 + 1) * 4 == 36 * 2 * sbh
-    assert round(36 * 2 * sbh / GB, 3) == 0.377
-    assert estimate(work)["activations"] < GB
-
-
-def test_a_block_of_qwen3_4b_by_hand() -> None:
-    """The reference counts 34 s b h a layer for a GPT block (4h GELU, all heads, 16 bits) and
-    gives 30 % on either side. Ours is 68 s b h: what a LoRA step of this very block keeps.
-
-        two norms in fp32          2 * (2,560 * 4 + 4)               20,488
-        norms of q and k in fp32   (32 + 8) * (128 * 4 + 4)          20,640
-        attention                  (2 * 4,096 + 2 * 1,024) * 2 + 32 * 4  20,608
-        gated MLP                  3 * 9,728 * 2                     58,368
-        bf16 inputs of LoRA A      (3 + 2) * 2,560 * 2 + 4,096 * 2 + 9,728 * 2  53,248
-        inputs of LoRA B           7 * 16 * 2                           224
-
-    Beside the blocks: LoRA's 33,030,144 parameters as autocast casts them, and the rotary table.
-    """
-    work = replace(LORA, shape=QWEN3_4B, longest_row=2048, trained=2048)
-    block = 20_488 + 20_640 + 20_608 + 58_368 + 53_248 + 224
-    parameters = 36 * 16 * (2 * (2560 + 4096) + 2 * (2560 + 1024) + 3 * (2560 + 9728))
-    assert lora_parameters(QWEN3_4B, 16, "all-linear") == parameters == 33_030_144
-    beside = 2 * parameters + 2048 * 2 * 128 * 2
-    assert saved_bytes(work) == 36 * 2048 * block + beside
-    assert round(block / 2560) == 68
-
-
-def test_attention_without_scores_is_linear_in_the_length() -> None:
-    """No 5 a s^2 b: that of 2,048 tokens would be 5 * 32 * 2,048 / 2,560 = 128 s b h a layer."""
-    assert 5 * 32 * 2048 / 2560 == 128
-    short = replace(LORA, shape=QWEN3_4B, longest_row=2048, trained=1)
-    twice = replace(short, longest_row=4096)
-    cast = 2 * 33_030_144  # of LoRA's matrices, however long the row
-    assert saved_bytes(twice) - cast == 2 * (saved_bytes(short) - cast)
-
-
 def test_checkpointing_costs_a_third_of_a_full_step() -> None:
     """F + 2F becomes 2F + 2F: 6 N and 8 N, where all weights are in the blocks."""
     blocks = nominal(8)
@@ -259,6 +197,19 @@ def test_lora_with_checkpointing_is_6n_and_15_percent_of_an_h100() -> None:
     assert each == 4.8e10
     assert each * 3000 == 144e12
     assert round(100 * each * 3000 / 989e12) == 15
+
+
+@pytest.mark.parametrize(("length", "tokens"), [(300, 4_800), (4_000, 64_000)])
+def test_16_sequences_are_a_batch_of_very_different_tokens(length: int, tokens: int) -> None:
+    """Micro-batch 2, accumulation 8, one rank: 16 rows a step, and what a step sees is reported in
+    tokens, since those decide the noise of a gradient."""
+    ids = [1] * length
+    rows = [Row(n, [str(n)], [length], ids, [-100, *ids[1:]]) for n in range(32)]
+    steps = plan_steps(rows, rows_per_step=2 * 8 * 1, epochs=1, max_steps=None, data_seed=1)
+    report = step_stats(steps, rows_per_step=16)
+    assert report["steps"] == 2
+    assert report["tokens_per_step"] == {"min": tokens, "mean": tokens, "max": tokens}
+    assert report["trained_tokens_per_step"]["mean"] == tokens - 16
 
 
 def test_the_plan_s_speed_is_that_share_read_backwards() -> None:
