@@ -1,5 +1,5 @@
-"""The plan gives the reference's worked values of what is there before a token arrives, of FLOPs and
-of tokens, each with its hand computation; those of a step: test_worked_steps.py.
+"""The plan gives the reference's worked values of what is there before a token arrives, of FLOPs
+and of tokens, each with its hand computation; those of a step: test_worked_steps.py.
 
 GB are 1e9 bytes. Where ours differ from the reference's, the test says by what and why.
 """
