@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hashtune.lineage.verdict import WAS_ANOTHER
+
+KINDS = ("environment", "code", "threads", "data", "spec")  # of inputs, the strongest first
 # stages whose floats depend on the processor; the others count, sort and copy
 ON_THE_PROCESSOR = ("replay", "train", "baseline", "evaluate", "regress")
 REFUSALS = (
@@ -28,7 +31,6 @@ class Traces:
         code: build/code/<stage>.json of both where it is had, recorded first; empty otherwise.
         machines: reports/machine/<stage>.json of both, recorded first; {} where there is none.
         first_step: of training, the first step whose curves differ.
-        equal_start: whether the curves before it are equal.
         variables: environment variables that the stage's code names, with the module.
     """
 
@@ -93,20 +95,25 @@ def _changed(recorded: Mapping[str, str], rebuilt: Mapping[str, str]) -> str:
 def _inputs(traces: Traces) -> Cause | None:
     if not traces.inputs:
         return None
-    words = "; ".join(traces.inputs)
-    if any(text.startswith("determinism.threads ") for text in traces.inputs):
-        return Cause("threads", words)
-    files = any(text.endswith("was another file") for text in traces.inputs)
-    return Cause("data" if files else "spec", f"dvc.lock was made with other inputs: {words}")
+    kinds = sorted({_kind(text) for text in traces.inputs}, key=KINDS.index)
+    return Cause(kinds[0], f"dvc.lock was made with other inputs: {'; '.join(traces.inputs)}")
+
+
+def _kind(text: str) -> str:
+    known = {"determinism.threads": "threads", "requirements.lock": "environment", "src": "code"}
+    name = text.split()[0]
+    return known.get(name) or ("data" if text.endswith(WAS_ANOTHER) else "spec")
 
 
 def _mixed(traces: Traces) -> Cause | None:
-    if traces.first_step is None or traces.first_step == 1:
+    """A run that was killed and resumed has the bits of a straight one, unless what it was resumed
+    with is not what it began with."""
+    begun = traces.machines[0].get("first_step_of_this_process", 1)
+    if traces.stage != "train" or begun == 1:
         return None
-    before = traces.first_step - 1
     words = (
-        f"the curves are equal up to step {before} and differ from step {traces.first_step} on: "
-        f"the recorded run was continued after step {before} with another state or other code"
+        f"the recorded run was resumed at step {begun}: the steps before it are of another state, "
+        "other code or another machine"
     )
     return Cause("mixed run", words)
 

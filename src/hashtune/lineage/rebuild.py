@@ -23,6 +23,7 @@ KEPT = re.compile(
     r"|CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|SSH_AUTH_SOCK|HASHTUNE_PROCESSES)",
     re.IGNORECASE,
 )
+STEPS, DIFFERS = "steps", "differs"
 STAGE = re.compile(r"Running stage '(\w+)'")
 STEP = re.compile(r"\s*step (\d+)/(\d+)\b")
 START = re.compile(r"\s*(starting at step 1|resuming after step \d+|branching after step \d+)")
@@ -32,7 +33,8 @@ KEPT_LINES = 60
 @dataclass(slots=True)
 class Run:
     """What `dvc repro` executed: its stages in order, how training began and its last step, and
-    the last lines. `code` is the exit code; `cut` says that we stopped it after enough steps."""
+    the last lines. `code` is the exit code; `stopped` why we ended it ourselves: enough STEPS, or a
+    stage that DIFFERS."""
 
     executed: list[str] = field(default_factory=list)
     begun: str | None = None
@@ -40,7 +42,7 @@ class Run:
     steps: int = 0
     tail: list[str] = field(default_factory=list)
     code: int = 0
-    cut: bool = False
+    stopped: str | None = None
 
     def read(self, line: str) -> None:
         """Take one line of the output."""
@@ -139,7 +141,12 @@ def environment(home: Path, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def reproduce(
-    folder: Path, home: Path, *, say: Callable[[str], None], steps: int | None = None
+    folder: Path,
+    home: Path,
+    *,
+    say: Callable[[str], None],
+    differs: Callable[[Sequence[str]], bool],
+    steps: int | None = None,
 ) -> Run:
     """`dvc repro -f` in the clone, every line passed on.
 
@@ -147,6 +154,7 @@ def reproduce(
         folder: the clone.
         home: an empty folder for $HASHTUNE_HOME.
         say: gets each line.
+        differs: is asked before each stage, with the stages that ended; True ends the run.
         steps: stop training (SIGTERM, which writes no output) once it has done so many.
     """
     run = Run()
@@ -167,14 +175,23 @@ def reproduce(
             for line in process.stdout:
                 run.read(line)
                 say(line.rstrip("\n"))
-                if steps is not None and run.step >= steps and not run.cut:
-                    run.cut = True
+                if run.stopped is None and (reason := _enough(run, line, steps, differs)):
+                    run.stopped = reason
                     os.killpg(process.pid, signal.SIGTERM)
         except BaseException:
             os.killpg(process.pid, signal.SIGTERM)
             raise
     run.code = process.returncode
     return run
+
+
+def _enough(
+    run: Run, line: str, steps: int | None, differs: Callable[[Sequence[str]], bool]
+) -> str | None:
+    if steps is not None and run.step >= steps:
+        return STEPS
+    begins = STAGE.search(line) is not None
+    return DIFFERS if begins and differs(run.executed[:-1]) else None
 
 
 def _git(folder: Path, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":

@@ -9,6 +9,7 @@ from typing import Any
 
 Lock = Mapping[str, Any]  # "stages" of a dvc.lock
 
+WAS_ANOTHER = "was another file"
 EQUAL, OTHER_OUTPUT, OTHER_INPUT, NOT_RUN = "identical", "differs", "other inputs", "not run"
 
 
@@ -40,18 +41,18 @@ def _stage(name: str, recorded: Any, rebuilt: Any, *, ran: bool) -> StageVerdict
     changed = tuple(sorted(p for p in {*ours, *theirs} if ours.get(p) != theirs.get(p)))
     if changed:
         return StageVerdict(name, OTHER_OUTPUT, changed)
-    return StageVerdict(name, OTHER_INPUT if other_inputs(name, recorded, rebuilt) else EQUAL)
+    # `code` reads src/ to reduce it to what counts: another comment is no other input
+    same = name == "code" or not other_inputs(recorded, rebuilt)
+    return StageVerdict(name, EQUAL if same else OTHER_INPUT)
 
 
-def other_inputs(name: str, recorded: Any, rebuilt: Any) -> list[str]:
-    """Inputs of a stage that the two locks record otherwise, in words.
-
-    `code` reads src/ to reduce it to what counts: another comment is no other input.
-    """
+def other_inputs(recorded: Any, rebuilt: Any) -> list[str]:
+    """Inputs of a stage that the two locks record otherwise, in words."""
+    now = _hashes(rebuilt, "deps")
     found = [
-        f"{path} was another file"
+        f"{path} {WAS_ANOTHER}"
         for path, value in sorted(_hashes(recorded, "deps").items())
-        if _hashes(rebuilt, "deps").get(path, value) != value and name != "code"
+        if now.get(path, value) != value
     ]
     ours, theirs = _params(recorded), _params(rebuilt)
     for key in sorted({*ours, *theirs}):

@@ -1,7 +1,7 @@
 """Can this commit be rebuilt? Runs it again from Git and data hashes, and compares every output."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,12 @@ def verify(
     recorded = _lock(old)
     order = list(yaml.safe_load((new / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
     rebuild.fetch_data(new, cache)
-    run = rebuild.reproduce(new, folder / "home", say=say, steps=steps)
+
+    def differs(ended: Sequence[str]) -> bool:
+        stages = compare(recorded, _lock(new), order, executed=ended)
+        return _first_other(stages) is not None
+
+    run = rebuild.reproduce(new, folder / "home", say=say, differs=differs, steps=steps)
     pair = Pair(old, new, recorded, _lock(new), run)
     stages = compare(recorded, pair.rebuilt, order, executed=pair.ended)
     release = old / "reports/release.json"
@@ -68,9 +73,21 @@ def verify(
         "entry_sha256": writers.read_json(release)["entry_sha256"] if release.is_file() else None,
         "executed": pair.ended,
         "training": {"began": run.begun, "steps": run.step, "of": run.steps},
-        "stages": [asdict(stage) for stage in stages],
+        "stages": [asdict(stage) for stage in _with_steps(stages, run)],
         **_judge(pair, stages),
     }
+
+
+def _with_steps(stages: Sequence[StageVerdict], run: rebuild.Run) -> list[StageVerdict]:
+    """The stages; of a training that was stopped after enough steps, how far it was compared."""
+    if run.stopped != rebuild.STEPS:
+        return list(stages)
+    return [
+        replace(stage, verdict=f"compared up to step {run.step}")
+        if stage.stage == "train"
+        else stage
+        for stage in stages
+    ]
 
 
 def _lock(folder: Path) -> dict[str, Any]:
@@ -83,10 +100,9 @@ def _lock(folder: Path) -> dict[str, Any]:
 
 def _judge(pair: Pair, stages: Sequence[StageVerdict]) -> dict[str, Any]:
     """verdict, first_difference and cause."""
-    other = next((stage for stage in stages if stage.verdict not in (EQUAL, NOT_RUN)), None)
-    if other is not None:
+    if other := _first_other(stages):
         return _stage_differs(pair, other)
-    if pair.run.cut:
+    if pair.run.stopped == rebuild.STEPS:
         step = first_step(_recorded_curves(pair), pair.new / CURVES, last=pair.run.step)
         return _train_differs(pair, step) if step else _same()
     if pair.run.code != 0:
@@ -96,6 +112,10 @@ def _judge(pair: Pair, stages: Sequence[StageVerdict]) -> dict[str, Any]:
         cause = Cause("data", "Git holds another file than its stage writes: edited by hand?")
         return _differs({"stage": None, "output": changed[0]}, cause)
     return _same()
+
+
+def _first_other(stages: Sequence[StageVerdict]) -> StageVerdict | None:
+    return next((stage for stage in stages if stage.verdict not in (EQUAL, NOT_RUN)), None)
 
 
 def _same() -> dict[str, Any]:
@@ -144,7 +164,7 @@ def _traces(pair: Pair, stage: str, step: int | None) -> Traces:
     old, new = ({**locks.get(stage, {})} for locks in (pair.recorded, pair.rebuilt))
     return Traces(
         stage=stage,
-        inputs=other_inputs(stage, old, new),
+        inputs=other_inputs(old, new),
         code=_code(pair, stage),
         machines=(_machine(pair.old, stage), _machine(pair.new, stage)),
         first_step=step,
@@ -171,8 +191,14 @@ def _code(pair: Pair, stage: str) -> tuple[Any, Any] | None:
 
 
 def _machine(folder: Path, stage: str) -> Mapping[str, Any]:
+    """What the machine measured, if it belongs to the output that lies there."""
     file = folder / "reports/machine" / f"{stage}.json"
-    return dict(writers.read_json(file)) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    measured = dict(writers.read_json(file))
+    output = folder / measured["output"]
+    same = output.is_file() and writers.sha256_file(output) == measured["output_sha256"]
+    return measured if same else {}
 
 
 def _variables(folder: Path, stage: str) -> dict[str, str]:
