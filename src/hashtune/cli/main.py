@@ -150,6 +150,12 @@ def _add_verify(commands: Commands) -> None:
         help="a commit, branch or tag such as triage@v1.0.0 (default: HEAD)",
     )
     verify.add_argument("--steps", metavar="N", help="train N steps only and compare their curves")
+    verify.add_argument(
+        "--resume",
+        action="store_true",
+        help="instead: train 100 steps (--steps) twice, once killed at 60 (--kill), and compare",
+    )
+    verify.add_argument("--kill", metavar="N", help="with --resume: the step to be killed after")
     verify.set_defaults(command=_verify)
 
 

@@ -101,7 +101,7 @@ def _inputs(traces: Traces) -> Cause | None:
 
 def _kind(text: str) -> str:
     known = {"determinism.threads": "threads", "requirements.lock": "environment", "src": "code"}
-    name = text.split()[0]
+    name = text.split(maxsplit=1)[0]
     return known.get(name) or ("data" if text.endswith(WAS_ANOTHER) else "spec")
 
 

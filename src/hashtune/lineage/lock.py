@@ -1,7 +1,7 @@
 """Does a verdict, or a plan, belong to this state? Compares dvc.lock with params.yaml."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,18 @@ def _other_params(
             field=key,
             fix=fix,
         )
-        for name, stage in stages.items()
-        for key, value in stage.get("params", {}).get("params.yaml", {}).items()
-        if lookup(params, key) != value
+        for name, key, value in changed_params(stages, params)
     ]
+
+
+def changed_params(
+    stages: Mapping[str, Any], params: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Any]]:
+    """(stage, key, recorded value) of each recorded parameter whose value is another one now."""
+    for name, stage in stages.items():
+        for key, value in stage.get("params", {}).get("params.yaml", {}).items():
+            if lookup(params, key) != value:
+                yield name, key, value
 
 
 def lookup(params: Mapping[str, Any], dotted: str) -> object:

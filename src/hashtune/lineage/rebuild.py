@@ -23,7 +23,6 @@ KEPT = re.compile(
     r"|CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|SSH_AUTH_SOCK|HASHTUNE_PROCESSES)",
     re.IGNORECASE,
 )
-STEPS, DIFFERS = "steps", "differs"
 STAGE = re.compile(r"Running stage '(\w+)'")
 STEP = re.compile(r"\s*step (\d+)/(\d+)\b")
 START = re.compile(r"\s*(starting at step 1|resuming after step \d+|branching after step \d+)")
@@ -33,8 +32,7 @@ KEPT_LINES = 60
 @dataclass(slots=True)
 class Run:
     """What `dvc repro` executed: its stages in order, how training began and its last step, and
-    the last lines. `code` is the exit code; `stopped` why we ended it ourselves: enough STEPS, or a
-    stage that DIFFERS."""
+    the last lines. `code` is the exit code; `stopped` why we ended it ourselves."""
 
     executed: list[str] = field(default_factory=list)
     begun: str | None = None
@@ -140,26 +138,27 @@ def environment(home: Path, given: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PATH": f"{tools}{os.pathsep}{path}", "HASHTUNE_HOME": str(home)}
 
 
-def reproduce(
+def execute(
     folder: Path,
     home: Path,
-    *,
+    *arguments: str,
     say: Callable[[str], None],
-    differs: Callable[[Sequence[str]], bool],
-    steps: int | None = None,
+    enough: Callable[[Run, str], str | None],
+    sign: signal.Signals = signal.SIGTERM,
 ) -> Run:
-    """`dvc repro -f` in the clone, every line passed on.
+    """Run `dvc repro` in a clone, every line passed on.
 
     Args:
         folder: the clone.
-        home: an empty folder for $HASHTUNE_HOME.
+        home: folder for $HASHTUNE_HOME.
+        arguments: of `dvc repro`.
         say: gets each line.
-        differs: is asked before each stage, with the stages that ended; True ends the run.
-        steps: stop training (SIGTERM, which writes no output) once it has done so many.
+        enough: is asked after each line; a reason ends DVC and its stage.
+        sign: how they are ended; SIGTERM writes a checkpoint and no output.
     """
     run = Run()
     with subprocess.Popen(
-        [sys.executable, "-m", "dvc", "repro", "--force"],
+        [sys.executable, "-m", "dvc", "repro", *arguments],
         cwd=folder,
         env=environment(home, os.environ),
         stdin=subprocess.DEVNULL,
@@ -175,23 +174,14 @@ def reproduce(
             for line in process.stdout:
                 run.read(line)
                 say(line.rstrip("\n"))
-                if run.stopped is None and (reason := _enough(run, line, steps, differs)):
+                if run.stopped is None and (reason := enough(run, line)):
                     run.stopped = reason
-                    os.killpg(process.pid, signal.SIGTERM)
+                    os.killpg(process.pid, sign)
         except BaseException:
             os.killpg(process.pid, signal.SIGTERM)
             raise
     run.code = process.returncode
     return run
-
-
-def _enough(
-    run: Run, line: str, steps: int | None, differs: Callable[[Sequence[str]], bool]
-) -> str | None:
-    if steps is not None and run.step >= steps:
-        return STEPS
-    begins = STAGE.search(line) is not None
-    return DIFFERS if begins and differs(run.executed[:-1]) else None
 
 
 def _git(folder: Path, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":

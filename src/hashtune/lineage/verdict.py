@@ -57,7 +57,7 @@ def other_inputs(recorded: Any, rebuilt: Any) -> list[str]:
     ours, theirs = _params(recorded), _params(rebuilt)
     for key in sorted({*ours, *theirs}):
         if ours.get(key) != theirs.get(key):
-            found.append(f"{key} was {ours.get(key)!r}, the spec says {theirs.get(key)!r}")
+            found.append(f"{key} was {ours.get(key)!r}, params.yaml says {theirs.get(key)!r}")
     return found
 
 

@@ -13,10 +13,12 @@ from hashtune.lineage import rebuild
 from hashtune.lineage.causes import Cause, Traces, likely_cause, refusal
 from hashtune.lineage.differences import first_difference, first_step
 from hashtune.lineage.environment import PLACES, variables_read
-from hashtune.lineage.lock import read_stages
+from hashtune.lineage.lock import changed_params, lookup, read_stages
 from hashtune.lineage.verdict import EQUAL, NOT_RUN, StageVerdict, compare, other_inputs
+from hashtune.spec.load import read_params
 
 IDENTICAL, DIFFERS = "identical", "differs"
+STEPS = "steps"  # why a rebuild was stopped: so many were asked for
 CURVES = Path("build/train/curves")
 
 
@@ -60,11 +62,15 @@ def verify(
     order = list(yaml.safe_load((new / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
     rebuild.fetch_data(new, cache)
 
-    def differs(ended: Sequence[str]) -> bool:
-        stages = compare(recorded, _lock(new), order, executed=ended)
-        return _first_other(stages) is not None
+    def enough(run: rebuild.Run, line: str) -> str | None:
+        if steps is not None and run.step >= steps:
+            return STEPS
+        if not rebuild.STAGE.search(line):
+            return None
+        ended = compare(recorded, _lock(new), order, executed=run.executed[:-1])
+        return DIFFERS if _first_other(ended) else None
 
-    run = rebuild.reproduce(new, folder / "home", say=say, differs=differs, steps=steps)
+    run = rebuild.execute(new, folder / "home", "--force", say=say, enough=enough)
     pair = Pair(old, new, recorded, _lock(new), run)
     stages = compare(recorded, pair.rebuilt, order, executed=pair.ended)
     release = old / "reports/release.json"
@@ -80,7 +86,7 @@ def verify(
 
 def _with_steps(stages: Sequence[StageVerdict], run: rebuild.Run) -> list[StageVerdict]:
     """The stages; of a training that was stopped after enough steps, how far it was compared."""
-    if run.stopped != rebuild.STEPS:
+    if run.stopped != STEPS:
         return list(stages)
     return [
         replace(stage, verdict=f"compared up to step {run.step}")
@@ -102,7 +108,7 @@ def _judge(pair: Pair, stages: Sequence[StageVerdict]) -> dict[str, Any]:
     """verdict, first_difference and cause."""
     if other := _first_other(stages):
         return _stage_differs(pair, other)
-    if pair.run.stopped == rebuild.STEPS:
+    if pair.run.stopped == STEPS:
         step = first_step(_recorded_curves(pair), pair.new / CURVES, last=pair.run.step)
         return _train_differs(pair, step) if step else _same()
     if pair.run.code != 0:
@@ -161,15 +167,26 @@ def _recorded_curves(pair: Pair) -> Path:
 
 
 def _traces(pair: Pair, stage: str, step: int | None) -> Traces:
-    old, new = ({**locks.get(stage, {})} for locks in (pair.recorded, pair.rebuilt))
     return Traces(
         stage=stage,
-        inputs=other_inputs(old, new),
+        inputs=_inputs(pair, stage),
         code=_code(pair, stage),
         machines=(_machine(pair.old, stage), _machine(pair.new, stage)),
         first_step=step,
         variables=_variables(pair.new, stage),
     )
+
+
+def _inputs(pair: Pair, stage: str) -> list[str]:
+    """Other inputs in words. `spec` reads the whole params.yaml: there, those of all stages."""
+    if stage != "spec":
+        return other_inputs(pair.recorded.get(stage, {}), pair.rebuilt.get(stage, {}))
+    params = read_params(pair.new / "params.yaml")
+    changed = {key: value for _, key, value in changed_params(pair.recorded, params)}
+    return [
+        f"{key} was {value!r}, params.yaml says {lookup(params, key)!r}"
+        for key, value in sorted(changed.items())
+    ] or other_inputs(pair.recorded.get(stage, {}), pair.rebuilt.get(stage, {}))
 
 
 def _code(pair: Pair, stage: str) -> tuple[Any, Any] | None:
