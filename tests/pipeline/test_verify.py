@@ -132,7 +132,7 @@ def test_a_resume_that_forgets_the_optimizer_is_seen(toy):
     commit(toy)
     output = toy.run("hashtune", "verify", "--resume", "--steps", "6", "--kill", "3", code=1)
     assert "6 steps, killed after step 3, then resuming after step 2" in output
-    assert "first step that differs: 3" in output
+    assert "first step that differs: 4" in output
     assert "verdict: differs" in output
 
 

@@ -1,4 +1,4 @@
-"""hashtune: compose, check, base, inspect, step, chat, verify. Each is imported when called."""
+"""hashtune: its commands. The module of a command is imported when it is called."""
 
 import argparse
 import sys
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (
         *(_add_compose, _add_check, _add_base, _add_inspect, _add_step, _add_chat),
-        *(_add_verify,),
+        *(_add_verify, _add_doctor),
     ):
         add(commands)
     return parser
@@ -159,6 +159,16 @@ def _add_verify(commands: Commands) -> None:
     verify.set_defaults(command=_verify)
 
 
+def _add_doctor(commands: Commands) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="states of Git, DVC and the environment, each with the command that heals it",
+        description="Look for states in which a run goes wrong and name the command that heals "
+        "each. Changes nothing; exit code 1 when something needs healing.",
+    )
+    doctor.set_defaults(command=_doctor)
+
+
 def _compose(arguments: argparse.Namespace) -> int:
     from hashtune.cli.compose import run
 
@@ -193,6 +203,12 @@ def _chat(arguments: argparse.Namespace) -> int:
     from hashtune.cli.chat import run
 
     return run(Path(arguments.adapter), message=arguments.message, system=arguments.system)
+
+
+def _doctor(_arguments: argparse.Namespace) -> int:
+    from hashtune.cli.doctor import run
+
+    return run()
 
 
 def _verify(arguments: argparse.Namespace) -> int:
