@@ -64,17 +64,10 @@ def test_a_fresh_commit_needs_no_healing(repo, check):
     assert fixes(check, repo) == []
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        0,
-        30,
-        LOCK.index("  two:"),
-        LOCK.index("4a8a"),
-        LOCK.index("4a8a") + 8,
-        LOCK.rindex("  - path"),
-    ],
-)
+HASH = LOCK.index("4a8a")
+
+
+@pytest.mark.parametrize("end", [0, 30, LOCK.index("  two:"), HASH, HASH + 8, HASH - 20])
 def test_a_dvc_lock_that_was_cut_anywhere(repo, end):
     (repo / "dvc.lock").write_text(LOCK[:end])
     assert fixes(states.cut_lock, repo) == [HEAL]

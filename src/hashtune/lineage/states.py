@@ -134,12 +134,11 @@ def composition_off(root: Path) -> Iterator[Finding]:
 
     config = configparser.ConfigParser()
     config.read([root / ".dvc/config", root / ".dvc/config.local"], encoding="utf-8")
-    wanted = {"enabled": ("true", "True"), "plugins_path": ("src", "src")}
-    for option, (value, shown) in wanted.items():
+    for option, value in (("enabled", "true"), ("plugins_path", "src")):
         found = config.get("hydra", option, fallback="")
         if found.lower() != value:
             message = f"hydra.{option} is {found!r}: dvc exp run would not compose conf/"
-            fix = f"dvc config hydra.{option} {shown}"
+            fix = f"dvc config hydra.{option} {value}"
             yield Finding("composition-off", message, file=".dvc/config", fix=fix)
 
 
