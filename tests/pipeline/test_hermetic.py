@@ -14,9 +14,7 @@ from hashtune.spec.pins import pinned_files
 
 # places and listeners; HASHTUNE_PROCESSES changes no byte (tests/chat, tests/stages)
 VARIABLES = {"HASHTUNE_HOME", "HASHTUNE_TRACKERS", "HASHTUNE_PROCESSES"}
-VARIABLES |= {
-    "PYARROW_IGNORE_TIMEZONE"
-}  # compiled code of pyarrow; for datetimes, which we write none
+VARIABLES |= {"PYARROW_IGNORE_TIMEZONE"}  # pyarrow asks, for datetimes, which we write none
 # what changes no output, and why it is asked for
 ALLOWED = {
     "spec": ("program: git",),  # which files of conf/ Git knows
