@@ -77,6 +77,7 @@ SECTIONS: dict[str, Any] = {
     "device": "cpu",
     "kernels": "plain",
     "seed": 7,
+    "init_seed": 7,
     "tokenizer": {
         "chat_template": "base",
         "sha256": "0" * 64,
@@ -258,6 +259,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"device": "cuda"},
         {"precision": "bf16", "optim": {"master_weights": False}},
         {"seed": 8},
+        {"init_seed": 8},
         {"determinism": {"threads": 2}},
         {"checkpoint": {"select": "best"}},
         {"checkpoint": {"early_stop_patience": 2}},
@@ -297,6 +299,25 @@ def test_a_pinned_adapter_is_continued_from_and_named(
     write_params({"base_model": {"init_adapter": pin}, "method": {"r": 4}})
     with pytest.raises(InputError, match="has r 2, not 4"):
         train.run()
+
+
+def test_init_seed_decides_the_init_and_seed_what_training_draws(checkout: Path) -> None:
+    def begun(**seeds: int) -> tuple[dict[str, Any], torch.Tensor]:
+        write_params(seeds)
+        trainee = train.ready(spec()).trainee
+        weights = {name: value.detach().clone() for name, value in trainee.parameters.items()}
+        return weights, torch.rand(1)
+
+    def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+        return all(one[name].equal(other[name]) for name in one)
+
+    first, drawn = begun(seed=7, init_seed=7)
+    weights, other_draw = begun(seed=8, init_seed=7)
+    assert same(first, weights)
+    assert drawn != other_draw
+    weights, same_draw = begun(seed=7, init_seed=8)
+    assert not same(first, weights)
+    assert drawn == same_draw
 
 
 def test_how_often_checkpoints_are_written_does_not(checkout: Path) -> None:

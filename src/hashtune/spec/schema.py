@@ -396,6 +396,7 @@ class Spec(Section):
     kernels: Kernels
     seed: Whole
     data_seed: Whole
+    init_seed: Whole
     determinism: Determinism
     checkpoint: Checkpoint
     evaluation: Evaluation

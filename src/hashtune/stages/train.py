@@ -60,7 +60,7 @@ def run() -> None:
     spec = frame.read_spec(
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed", "kernels"),
         *("determinism", "checkpoint", "tokenizer", "base_model", "activations", "hardware"),
-        "device",
+        *("device", "init_seed"),
     )
     folder = run_folder(spec)
     trackers = _trackers(folder)

@@ -26,7 +26,13 @@ from hashtune.training.branch_fit import Candidate
 from hashtune.training.documents import attend_as
 from hashtune.training.fused.attach import attach
 from hashtune.training.init_adapter import continue_from, read_adapter
-from hashtune.training.model import Trainee, build_trainee, quantization_config, set_determinism
+from hashtune.training.model import (
+    Trainee,
+    build_trainee,
+    quantization_config,
+    seed_all,
+    set_determinism,
+)
 from hashtune.training.plan import Plan, check_plan
 from hashtune.training.samples import Sampler, choose_prompts
 from hashtune.training.soft_prompts import check_single_documents
@@ -100,13 +106,14 @@ def begin(
         base,
         spec.method,
         precision=spec.precision,
-        seed=spec.seed,
+        seed=spec.init_seed,
         tokens=tokens,
         master_weights=spec.optim.master_weights,
         again=load,  # on the CPU: beside the trained weights a GPU may lack the room
     )
     if trainee.device.type == "cpu" and (findings := tf32_on_cpu(spec.precision)):
         raise InputError(findings)
+    seed_all(spec.seed)  # what training draws does not depend on what the init drew
     adapter = continue_from(trainee.peft, adapter)
     if spec.kernels == "fused":
         trainee = replace(trainee, fused=attach(trainee.peft, precision=spec.precision))
