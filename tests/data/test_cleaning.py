@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hashtune.data.cleaning import Judge, Policy, content_key, deduplicate, normalise
@@ -136,8 +136,21 @@ def test_normalise():
     )
 
 
+def test_what_nobody_sees_makes_no_other_text(table_of):
+    """Planted: a zero-width space hid a copy from duplicates and from the search for leaks."""
+    unseen = "\u00ad\u200b\u2060\ufeff\u061c\u200e\u200f\u202a\u202e\u2066\u2069\ufe0f"
+    assert normalise(f"he{unseen}llo") == "hello"
+    assert normalise("\ufeff hi\u200b \u200bthere\u00a0\u200e") == "hi there"
+    assert normalise("caf\u00e9") == normalise("cafe\u00ad\u0301")  # the accent meets its letter
+    family = "\U0001f468\u200d\U0001f469"
+    assert normalise(family) == family != "\U0001f468\U0001f469"
+    rows = [talk("hello there", line=1), talk("hello\u200b there", line=2)]
+    assert list(deduplicate(table_of(rows), np.arange(2))) == [0]
+
+
 @settings(deadline=None)  # a busy machine is no fault
 @given(st.text())
+@example("a\u200b \u200b\u00ad\u0301\ufeff")
 def test_normalise_is_idempotent(text):
     assert normalise(normalise(text)) == normalise(text)
 

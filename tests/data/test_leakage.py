@@ -9,8 +9,8 @@ from hashtune.data.leakage import (
     check_leakage,
     leakage,
     leakage_of_sets,
-    words,
 )
+from hashtune.data.words import words
 
 TRAIN = [
     Item("train.jsonl", 1, ["The quick brown fox jumps over the lazy dog today"]),

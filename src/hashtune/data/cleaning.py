@@ -4,6 +4,7 @@ No row leaves without a ledger line, and no text is changed.
 """
 
 import hashlib
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping
@@ -18,6 +19,12 @@ from hashtune.data.table import KEY_BYTES, Rows, Table
 from hashtune.errors import Finding, keep_first
 from hashtune.records import Conversation, Dropped
 from hashtune.spec.rows import Action, action
+
+# soft hyphen, zero-width space, word joiner, byte order mark; marks of direction; the selectors of
+# a character's look. A paste from a web page or a PDF brings them along
+_UNSEEN = re.compile(
+    "[\u00ad\u200b\u2060\ufeff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufe00-\ufe0f]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,9 @@ class Judge:
 
 
 def normalise(text: str) -> str:
-    """The form two texts are compared in: Unicode NFC, case folded, runs of spaces as one."""
-    folded = unicodedata.normalize("NFD", text).casefold()
+    """The form two texts are compared in: Unicode NFC, case folded, runs of spaces as one, without
+    what nobody sees. The joiners of emoji, Indic scripts and Persian stay."""
+    folded = unicodedata.normalize("NFD", _UNSEEN.sub("", text)).casefold()
     return " ".join(unicodedata.normalize("NFC", folded).split())
 
 

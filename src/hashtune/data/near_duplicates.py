@@ -19,8 +19,8 @@ from hashtune import writers
 from hashtune.data.alike import Elements, first_alike
 from hashtune.data.cleaning import normalise
 from hashtune.data.filters import text_of
-from hashtune.data.leakage import WORD
 from hashtune.data.table import Rows, Table
+from hashtune.data.words import WORD
 from hashtune.records import Conversation, Message
 
 # punctuation is a word of its own, or "2+2" would be "2-2"
