@@ -171,6 +171,18 @@ def test_deduplicate_keeps_the_first_and_says_which(table_of):
     ]
 
 
+def test_null_fields_and_blanks_in_reasoning_make_no_other_row(table_of):
+    """Planted: a Parquet row has every field, those without a value as null."""
+    rows = [
+        talk("q", line=1, reasoning_content="so  it is"),
+        talk("q", line=2, reasoning_content="So it is", tool_calls=None, name=None),
+        talk("q", line=3, reasoning_content="so it is not"),
+        talk("q", line=4),
+        talk("q", line=5, reasoning_content=None),
+    ]
+    assert list(deduplicate(table_of(rows), np.arange(5))) == [0, 2, 3]
+
+
 def test_deduplicate_looks_at_the_given_rows_only(table_of):
     table = table_of([talk("x", line=line) for line in (1, 2, 3)])
     assert list(deduplicate(table, np.array([1, 2]))) == [1]

@@ -7,8 +7,9 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from hashtune.data.runs import runs
 from hashtune.data.schemas import BadRow
 from hashtune.data.table import KEY_BYTES, Rows, Table
 from hashtune.errors import Finding, keep_first
-from hashtune.records import Conversation, Dropped
+from hashtune.records import REASONING, Conversation, Dropped, Message
 from hashtune.spec.rows import Action, action
 
 # soft hyphen, zero-width space, word joiner, byte order mark; marks of direction; the selectors of
@@ -98,13 +99,18 @@ def normalise(text: str) -> str:
 
 def content_key(conversation: Conversation) -> bytes:
     """128 bits, equal for conversations whose messages differ at most in what `normalise` evens
-    out."""
-    messages = [
-        {**message, "content": normalise(message["content"] or "")}
-        for message in conversation.messages
-    ]
+    out of contents and reasoning, and in fields that are null."""
+    messages = [dict(_compared(message)) for message in conversation.messages]
     text = writers.canonical_json(messages, indent=None)
     return hashlib.sha256(text.encode()).digest()[:KEY_BYTES]
+
+
+def _compared(message: Message) -> Iterator[tuple[str, Any]]:
+    yield "content", normalise(message["content"] or "")
+    for key, value in message.items():
+        if key != "content" and value is not None:
+            text = key in REASONING and isinstance(value, str)
+            yield key, normalise(value) if text else value
 
 
 def deduplicate(table: Table, rows: Rows) -> Rows:
