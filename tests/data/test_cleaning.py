@@ -149,6 +149,12 @@ def test_what_nobody_sees_makes_no_other_text(table_of):
 
 
 @settings(deadline=None)  # a busy machine is no fault
+@given(st.text(st.characters(codec="ascii")))
+def test_plain_text_has_the_form_that_all_text_has(text):
+    assert normalise(f"{text} \u00e9") == f"{normalise(text)} \u00e9".strip()
+
+
+@settings(deadline=None)  # a busy machine is no fault
 @given(st.text())
 @example("a\u200b \u200b\u00ad\u0301\ufeff")
 def test_normalise_is_idempotent(text):

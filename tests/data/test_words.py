@@ -4,7 +4,7 @@ import pytest
 
 from hashtune.data.leakage import Item, leakage
 from hashtune.data.near_duplicates import shingles
-from hashtune.data.words import words, words_and_signs
+from hashtune.data.words import without_signs, words, words_and_signs
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,7 @@ def test_words(text, expected):
 def test_signs_of_arithmetic_are_no_punctuation_where_they_count():
     assert words_and_signs("so, 12 + 3-4?") == ["so", "12", "+", "3", "-", "4"]
     assert words("so, 12 + 3-4?") == ["so", "12", "3", "4"]
+    assert without_signs(["so", "12", "+", "3", "-", "4"]) == ["so", "12", "3", "4"]
 
 
 def test_words_that_differ_in_a_vowel_sign_are_two_words():

@@ -93,6 +93,8 @@ class Judge:
 def normalise(text: str) -> str:
     """The form two texts are compared in: Unicode NFC, case folded, runs of spaces as one, without
     what nobody sees. The joiners of emoji, Indic scripts and Persian stay."""
+    if text.isascii():  # the same, sooner
+        return " ".join(text.lower().split())
     folded = unicodedata.normalize("NFD", _UNSEEN.sub("", text)).casefold()
     return " ".join(unicodedata.normalize("NFC", folded).split())
 

@@ -12,11 +12,13 @@ from typing import Literal, NamedTuple, TypeVar
 from hashtune.data.cleaning import normalise
 from hashtune.data.json_texts import texts
 from hashtune.data.short_questions import Owner, ShortQuestions
-from hashtune.data.words import words
+from hashtune.data.words import without_signs, words, words_and_signs
 from hashtune.strict_json import StrictJsonError, parse_strict
 
 What = Literal["question", "answer"]
 USER = "user"
+# no sign that could belong to a number
+AROUND = " .,;:!?\"'()[]…¿¡“”„‘’‚«»‹›。、，；：！？「」『』"
 Key = TypeVar("Key", str, tuple[str, ...])
 
 
@@ -69,12 +71,13 @@ def hits(item: Item, held: Sequence[Index], n: int, *, take: bool) -> Iterator[t
     owners are known, so a phrase that both sides repeat costs its owners once, not once per row."""
     for where, text in [*((USER, text) for text in item.texts), *item.others]:
         form = normalise(text)
-        grams = list(_grams(form, n))
+        tokens, whole = words_and_signs(form), _whole(form)
+        grams = list(_grams(without_signs(tokens), n))
         for index in held:
-            exact = index.exact.pop(form, ()) if take else index.exact.get(form, ())
+            exact = index.exact.pop(whole, ()) if take else index.exact.get(whole, ())
             for owner in exact:
                 yield owner, Hit("exact", item, form, index.what, where)
-            for owner, shared in index.short.found_in(form, take=take):
+            for owner, shared in index.short.found_in(tokens, take=take):
                 yield owner, Hit("ngram", item, shared, index.what, where)
             if index.grams.keys().isdisjoint(grams):
                 continue
@@ -84,15 +87,19 @@ def hits(item: Item, held: Sequence[Index], n: int, *, take: bool) -> Iterator[t
                     yield owner, Hit("ngram", item, " ".join(gram), index.what, where)
 
 
-def _grams(text: str, n: int) -> Iterator[tuple[str, ...]]:
-    tokens = words(text)
+def _whole(text: str) -> str:
+    """What makes two normalised texts equal: all but the punctuation around them."""
+    return text.strip(AROUND) or text
+
+
+def _grams(tokens: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
     return zip(*(tokens[start:] for start in range(n)), strict=False)
 
 
 def _add(index: Index, owner: Owner, of_item: Sequence[str], n: int) -> None:
     for text in dict.fromkeys(map(normalise, of_item)):
-        _own(index.exact, text, owner)
-        for gram in dict.fromkeys(_grams(text, n)):
+        _own(index.exact, _whole(text), owner)
+        for gram in dict.fromkeys(_grams(words(text), n)):
             _own(index.grams, gram, owner)
 
 

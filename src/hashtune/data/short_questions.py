@@ -46,13 +46,14 @@ class ShortQuestions:
             if not own:
                 del self._by_start[start]
 
-    def found_in(self, text: str, *, take: bool) -> Iterator[tuple[Owner, str]]:
-        """Whose questions stand in a normalised text, and their words; with `take` they are
-        forgotten."""
+    def found_in(self, tokens: Sequence[str], *, take: bool) -> Iterator[tuple[Owner, str]]:
+        """Whose questions stand in the words and signs of a text, and their words; with `take` they
+        are forgotten."""
         if not self._by_start:
             return
-        tokens = words_and_signs(text)
-        starts = zip(*(tokens[place:] for place in range(self._least)), strict=False)
+        starts = list(zip(*(tokens[place:] for place in range(self._least)), strict=False))
+        if self._by_start.keys().isdisjoint(starts):
+            return
         for place, start in enumerate(starts):
             runs = self._by_start.get(start, {})
             for run in [run for run in runs if tuple(tokens[place : place + len(run)]) == run]:

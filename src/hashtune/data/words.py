@@ -45,3 +45,10 @@ def words(text: str) -> list[str]:
 def words_and_signs(text: str) -> list[str]:
     """The words of a normalised text and the signs of arithmetic between them."""
     return _WORD_OR_SIGN.findall(text)
+
+
+def without_signs(tokens: list[str]) -> list[str]:
+    """The words alone."""
+    if SIGNS.isdisjoint(tokens):
+        return tokens
+    return [token for token in tokens if token not in SIGNS]
