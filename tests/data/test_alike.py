@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashtune.data import alike
-from hashtune.data.alike import Comparison, first_alike, meeting_points, ranked
+from hashtune.data.alike import Comparison, Meetings, first_alike, meeting_points, ranked
 from hashtune.data.near_duplicates import jaccard
 
 
@@ -61,6 +61,22 @@ def test_more_sets_than_a_block_are_compared_in_order(monkeypatch):
     assert comparison.first(5, [1, 2, 3, 4, 0], 0.6) == (4, 2 / 3)
     assert comparison.first(5, [1, 2, 3], 0.6) is None
     assert comparison.first(5, [], 0.6) is None
+
+
+def test_sets_of_one_frame_do_not_meet_below_the_threshold():
+    """Planted: 6 of 10 elements shared are a similarity of 6/14, but as 6 of 9 could be 0.5 of a
+    smaller set, every set met every other at the frame."""
+    frame = {f"frame{number}" for number in range(6)}
+    sets = [frozenset(frame | {f"{row} {number}" for number in range(4)}) for row in range(5)]
+    smaller = frozenset(frame)
+    numbered = ranked([*sets, smaller])
+    assert all(meeting_points(numbered, 0.5))
+    meetings = Meetings(numbered, 0.5)
+    for row in range(5):
+        assert meetings.met(row) == []
+        meetings.add(row)
+    assert meetings.met(5) == [0, 1, 2, 3, 4]  # 6 of 10: alike
+    assert first_alike([*sets, smaller], 0.6) == {5: (0, 0.6)}
 
 
 def test_sets_are_read_once_however_many_meet():

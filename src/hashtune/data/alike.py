@@ -7,8 +7,7 @@ meet. Elements are compared by hashes of 64 bits.
 """
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 4096  # sets compared at once: bounds memory where very many meet
+SLACK = 1e-6  # a size beside a bound that a float misses is let in
 Elements = frozenset[str]
 
 
@@ -83,6 +83,39 @@ def meeting_points(sets: Ranked, threshold: float) -> list[list[int]]:
     return points
 
 
+class Meetings:
+    """Who stands at which meeting points, by size.
+
+    A set of size s is alike to one of size z only with t / (1 + t) * (s + z) shared elements (the
+    positional filter of Xiao et al. 2008): an element that fewer follow is no place to meet a set
+    of that size. So sets of one frame do not all meet just below the threshold.
+    """
+
+    def __init__(self, sets: Ranked, threshold: float) -> None:
+        self._sets, self._threshold = sets, threshold
+        self._points = meeting_points(sets, threshold)
+        self._standing: dict[int, dict[int, list[int]]] = {}
+
+    def add(self, row: int) -> None:
+        """Let a set stand at its points."""
+        size = int(self._sets.sizes[row])
+        for point in self._points[row]:
+            self._standing.setdefault(point, {}).setdefault(size, []).append(row)
+
+    def met(self, row: int) -> list[int]:
+        """Those that stand where this set does and may be alike to it by size, in order."""
+        size, ratio = int(self._sets.sizes[row]), 1.0 + 1.0 / self._threshold
+        shared = int(self._sets.starts[row + 1] - self._sets.starts[row])
+        smallest = self._threshold * size - SLACK
+        found: set[int] = set()
+        for following, point in zip(range(shared, 0, -1), self._points[row], strict=False):
+            largest = following * ratio - size + SLACK
+            for other, rows in self._standing.get(point, {}).items():
+                if smallest <= other <= largest:
+                    found.update(rows)
+        return sorted(found)
+
+
 class Comparison:
     """Compares a set with others than itself by what they share, many at once.
 
@@ -124,18 +157,11 @@ class Comparison:
 def first_alike(sets: Iterable[Elements], threshold: float) -> dict[int, tuple[int, float]]:
     """Sets that are alike to an earlier one that stays: set -> (the first such, similarity)."""
     numbered = ranked(sets)
-    comparison = Comparison(numbered)
-    staying: dict[int, list[int]] = defaultdict(list)
+    comparison, meetings = Comparison(numbered), Meetings(numbered, threshold)
     alike: dict[int, tuple[int, float]] = {}
-    for row, points in enumerate(meeting_points(numbered, threshold)):
-        if found := comparison.first(row, met(points, staying), threshold):
+    for row in range(len(numbered.sizes)):
+        if found := comparison.first(row, meetings.met(row), threshold):
             alike[row] = found
         else:
-            for point in points:
-                staying[point].append(row)
+            meetings.add(row)
     return alike
-
-
-def met(points: Iterable[int], staying: Mapping[int, Sequence[int]]) -> list[int]:
-    """Who stands at one of the points, each once, in order."""
-    return sorted({other for point in points for other in staying.get(point, ())})

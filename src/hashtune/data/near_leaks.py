@@ -2,12 +2,11 @@
 is the same (a word changed here and there). Of train only numbers of its shingles are in memory
 (alike.Ranked)."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
-from hashtune.data.alike import Comparison, meeting_points, met, ranked
+from hashtune.data.alike import Comparison, Meetings, ranked
 from hashtune.data.leakage import Item, Leak, LeakReport
 from hashtune.data.near_duplicates import shingles
 
@@ -56,15 +55,12 @@ def _nearest(
     rows: list[int] = []  # of every train text
     sets = chain((of.text for of in texts), _texts(train, rows))
     numbered = ranked(shingles(text, n) for text in sets)
-    comparison = Comparison(numbered)
-    points = iter(meeting_points(numbered, threshold))
-    held: dict[int, list[int]] = defaultdict(list)
-    for place, of_held in enumerate(islice(points, len(texts))):
-        for point in of_held:
-            held[point].append(place)
+    comparison, meetings = Comparison(numbered), Meetings(numbered, threshold)
+    for place in range(len(texts)):
+        meetings.add(place)
     found: dict[tuple[str, int], tuple[int, float]] = {}
-    for number, (row, of_row) in enumerate(zip(rows, points, strict=True), start=len(texts)):
-        others = [other for other in met(of_row, held) if texts[other][:2] not in found]
+    for number, row in enumerate(rows, start=len(texts)):
+        others = [other for other in meetings.met(number) if texts[other][:2] not in found]
         for other, similarity in comparison.all(number, others, threshold):
             found.setdefault(texts[other][:2], (row, similarity))
     return found
