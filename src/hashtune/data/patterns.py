@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hashtune.data.lines import Log
+from hashtune.data.located import check_pin, resolve
 from hashtune.data.readers import rows_of_jsonl
-from hashtune.data.sources import check_pin, resolve
 from hashtune.errors import Finding, nearest
 from hashtune.spec.schema import PatternFile
 

@@ -96,6 +96,11 @@ def columns(schema: Schema, fields: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys([*needed, *fields.values()]))
 
 
+def used_columns(schema: Schema, fields: Mapping[str, str]) -> frozenset[str]:
+    """The file's own names of all fields that the schema reads ("id" is not read)."""
+    return FIELDS[schema] - fields.keys() - {"id"} | set(fields.values())
+
+
 def remote_scheme(uri: str) -> str | None:
     """The scheme of a URL, None for a path."""
     scheme, separator, _ = uri.partition("://")
