@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from hashtune import writers
-from hashtune.errors import Finding, nearest
+from hashtune.errors import Finding
+from hashtune.spec.places import absence, is_lfs_pointer
 
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 MOVE_INSIDE = "put the file under the project root and name it relative to that"
 
 
@@ -39,23 +39,12 @@ def _uri_fault(uri: str) -> tuple[str, str, str | None] | None:
 
 
 def _path_fault(path: Path, root: Path) -> tuple[str, str, str | None] | None:
-    if path.is_dir():
-        return "no-file", "is a folder", None
     if not path.is_file():
-        return "no-file", "does not exist", _where(path)
+        return "no-file", *absence(root, path.relative_to(root).as_posix())
     if not path.resolve().is_relative_to(root.resolve()):
         fix = f"{MOVE_INSIDE} (DVC: `dvc config cache.type copy`, `dvc checkout --relink`)"
         return "outside", "is a link that leads outside the project root", fix
     return None
-
-
-def _where(path: Path) -> str | None:
-    if path.with_name(f"{path.name}.dvc").is_file():
-        return f"dvc pull {path.name}.dvc"
-    if not path.parent.is_dir():
-        return None
-    siblings = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
-    return nearest(path.name, siblings) if siblings else None
 
 
 def check_pin(path: Path, *, sha256: str | None, field: str, shown: str) -> Finding | None:
@@ -66,10 +55,8 @@ def check_pin(path: Path, *, sha256: str | None, field: str, shown: str) -> Find
         return Finding("unpinned", "has no sha256", file=shown, field=field, fix=fix)
     if actual == sha256:
         return None
-    with path.open("rb") as handle:
-        start = handle.read(len(LFS_POINTER))
     message = f"sha256 is {actual}, pinned is {sha256}"
     fix = f"get the pinned file back, or review the new one and set {field} to '{actual}'"
-    if start == LFS_POINTER:
+    if is_lfs_pointer(path):
         fix = "this is a Git LFS pointer: git lfs pull"
     return Finding("pin", message, file=shown, field=field, fix=fix)

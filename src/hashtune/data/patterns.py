@@ -99,19 +99,19 @@ def _pattern(row: dict[str, Any], file: PatternFile) -> Pattern | str:
     regex = _compiled(written)
     if isinstance(regex, str):
         return regex
-    if regex.search(""):
-        return "matches the empty text, so every row"
-    if check is not None and (not isinstance(check, str) or check not in CHECKS):
+    if check is not None and not (isinstance(check, str) and check in CHECKS):
         return f"unknown check {check!r}; {nearest(str(check), CHECKS)}"
-    return Pattern(f"{file.name}.{name}", regex, CHECKS.get(check), file.action)
+    test = None if check is None else CHECKS[check]
+    return Pattern(f"{file.name}.{name}", regex, test, file.action)
 
 
 def _compiled(written: str) -> re.Pattern[str] | str:
     try:
         with warnings.catch_warnings():  # "[[" may mean something else in a later Python
             warnings.simplefilter("ignore")
-            return re.compile(written)
+            regex = re.compile(written)
     except (re.error, OverflowError) as error:
         return f"no regular expression: {error}"
     except RecursionError:
         return "no regular expression: nested too deep"
+    return "matches the empty text, so every row" if regex.search("") else regex

@@ -11,7 +11,7 @@ from hashtune.errors import Finding
 from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
 from hashtune.spec.methods import FULL, SOFT
-from hashtune.spec.places import place
+from hashtune.spec.places import absence, is_lfs_pointer, place
 from hashtune.spec.rows import REMOTE, address_fault, field_faults, policy_faults, remote_scheme
 from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.spec.training import training_findings
@@ -189,14 +189,17 @@ def _files(spec: Spec, root: Path) -> Iterator[Finding]:
                 fix="put the file under data/",
             )
         elif not there:
-            yield Finding("no-file", f"{uri!r} does not exist", file=FILE, field=field)
+            message, fix = absence(root, uri)
+            yield Finding("no-file", f"{uri!r} {message}", file=FILE, field=field, fix=fix)
         elif (found := sha256_file(path)) != pin:
             yield Finding(
                 "pin-differs",
                 f"{uri} has sha256 {found}, the spec pins {pin}",
                 file=FILE,
                 field=f"{field}.sha256",
-                fix="restore the file, or pin the new content in conf/",
+                fix="this is a Git LFS pointer: git lfs pull"
+                if is_lfs_pointer(path)
+                else "restore the file, or pin the new content in conf/",
             )
 
 
