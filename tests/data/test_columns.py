@@ -1,6 +1,7 @@
 """Parquet: texts stay texts, columns that JSON cannot hold are refused or left out by name."""
 
 import datetime
+import gzip
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -167,6 +168,14 @@ def test_a_damaged_file_is_a_finding(read, tmp_path, keep):
     assert rows == []
     [finding] = log.findings
     assert (finding.rule, finding.message.startswith("Parquet is damaged")) == ("not-parquet", True)
+
+
+def test_another_format_in_the_place_of_parquet_is_named(read):
+    _, log = read(gzip.compress(b"PAR1"))
+    assert told(log) == [
+        "d.parquet: is gzip, expected Parquet (PAR1 is not its start) [not-parquet]"
+    ]
+    assert log.findings[0].fix == "unpack it, and pin what is in it"
 
 
 def test_a_text_file_is_no_parquet(read):

@@ -138,6 +138,7 @@ def test_a_missing_quote_stops_at_the_limit_of_a_record(tmp_path, monkeypatch):
     assert [row.line for row in rows] == [2]
     [(rule, line, message)] = told(log)
     assert (rule, line) == ("line-too-long", 27)
+    assert log.findings[0].fix == "the record begins at line 3: is a quote missing there?"
     assert message.startswith("record of 101 bytes so far")
 
 

@@ -11,7 +11,15 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashtune.data.lines import MAX_LINE_BYTES, Fault, Log, ReadRow, limit_in_words
+from hashtune.data.lines import (
+    FOREIGN_STARTS,
+    LONGEST_START,
+    MAX_LINE_BYTES,
+    Fault,
+    Log,
+    ReadRow,
+    limit_in_words,
+)
 from hashtune.data.tables import header_faults
 
 if TYPE_CHECKING:
@@ -34,7 +42,7 @@ def rows_of_parquet(
 
     with path.open("rb") as handle:
         if handle.read(len(MAGIC)) != MAGIC:
-            log.add(Fault("not-parquet", "is not Parquet (PAR1 is not its start)"), None)
+            log.add(_no_parquet(path), None)
             return
     try:
         with pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
@@ -49,6 +57,18 @@ def rows_of_parquet(
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split())
         log.add(Fault("not-parquet", f"Parquet is damaged: {text}", "write the file again"), None)
+
+
+def _no_parquet(path: Path) -> Fault:
+    with path.open("rb") as handle:
+        start = handle.read(LONGEST_START)
+    found = next(
+        (found for magic, found in FOREIGN_STARTS.items() if start.startswith(magic)), None
+    )
+    if found is None:
+        return Fault("not-parquet", "is not Parquet (PAR1 is not its start)")
+    name, fix = found
+    return Fault("not-parquet", f"is {name}, expected Parquet (PAR1 is not its start)", fix)
 
 
 def _columns(
