@@ -5,6 +5,7 @@ from pathlib import Path
 from hashtune import writers
 from hashtune.errors import Finding
 from hashtune.spec.places import absence, is_lfs_pointer
+from hashtune.spec.rows import secret_fault
 
 MOVE_INSIDE = "put the file under the project root and name it relative to that"
 
@@ -15,7 +16,9 @@ def resolve(uri: str, root: Path, *, field: str) -> Path | Finding:
     It must exist, be a file and lie inside `root`: no scheme, no absolute path, no "..", no
     symlink that leads outside, since none of these means the same in another checkout.
     """
-
+    if secret := secret_fault(uri):
+        rule, message, fix = secret  # which does not repeat it
+        return Finding(rule, message, field=field, fix=fix)
     path = root / uri.replace("\0", "")
     try:
         fault = _uri_fault(uri) or _path_fault(path, root)

@@ -12,7 +12,14 @@ from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
 from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.places import absence, is_lfs_pointer, place
-from hashtune.spec.rows import REMOTE, address_fault, field_faults, policy_faults, remote_scheme
+from hashtune.spec.rows import (
+    REMOTE,
+    address_fault,
+    field_faults,
+    policy_faults,
+    remote_scheme,
+    secret_fault,
+)
 from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.spec.training import training_findings
 from hashtune.writers import sha256_file
@@ -162,7 +169,11 @@ def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:
 
 
 def _url(uri: str, scheme: str, field: str) -> Iterator[Finding]:
-    if scheme not in REMOTE or not field.startswith(FETCHED):
+    fault = address_fault(uri) if scheme in REMOTE else secret_fault(uri)
+    if fault:
+        rule, message, fix = fault
+        yield Finding(rule, message, file=FILE, field=field, fix=fix)
+    elif scheme not in REMOTE or not field.startswith(FETCHED):
         yield Finding(
             "outside-root",
             f"{uri!r} is a URL that no stage fetches",
@@ -170,9 +181,6 @@ def _url(uri: str, scheme: str, field: str) -> Iterator[Finding]:
             field=field,
             fix="https:// or s3:// for sources, eval and test; else a file under data/",
         )
-    elif fault := address_fault(uri):
-        rule, message, fix = fault
-        yield Finding(rule, message, file=FILE, field=field, fix=fix)
 
 
 def _files(spec: Spec, root: Path) -> Iterator[Finding]:
