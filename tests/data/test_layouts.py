@@ -188,6 +188,19 @@ def test_a_text_that_a_template_may_print_is_a_text(key, value):
         assert to_messages(row, "messages", PLACE)[1] == []
 
 
+def test_beside_calls_no_content_and_null_are_one():
+    """OpenAI's own format leaves content out there; without calls it is still missing."""
+    user, done = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}
+    tool = {"role": "tool", "content": "t"}
+    absent = messages({"messages": [user, call, tool, done]}, schema="messages")
+    null = {**call, "content": None}
+    assert absent == messages({"messages": [user, null, tool, done]}, schema="messages")
+    assert absent[1] == null
+    row = {"messages": [user, {"role": "assistant", "tool_calls": []}]}
+    assert told(row, schema="messages") == ["d:1: messages[1].content: missing [missing]"]
+
+
 def test_the_id_of_a_call_is_a_text_or_a_number():
     def findings(value):
         tool = {"role": "tool", "content": "t", "tool_call_id": value}

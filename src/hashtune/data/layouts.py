@@ -36,10 +36,15 @@ Converted = tuple[list[Message], list[Finding]]
 def to_messages(row: Mapping[str, Any], schema: Schema, place: Place) -> Converted:
     """(messages, findings); the messages mean nothing when there are findings.
 
-    Contents that are lists of text parts become one text.
+    Contents that are lists of text parts become one text; beside tool calls an absent one is null.
     """
     messages, findings = _converted(row, schema, place)
-    return messages if findings else [with_text(message) for message in messages], findings
+    return messages if findings else [_with_content(message) for message in messages], findings
+
+
+def _with_content(message: Message) -> Message:
+    """With one text, or with null where there are only calls."""
+    return with_text(message) if "content" in message else {**message, "content": None}
 
 
 def _converted(row: Mapping[str, Any], schema: Schema, place: Place) -> Converted:

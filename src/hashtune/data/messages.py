@@ -148,9 +148,9 @@ def _check_content(message: Mapping[str, Any], field: str, place: Place) -> list
             return broken
         message = parts.with_text(message)
     calls = message.get("role") == "assistant" and bool(message.get("tool_calls"))
+    if calls and message.get("content") is None:  # beside calls no content and null are one
+        return []
     if "content" in message and message["content"] is None:
-        if calls:
-            return []
         return [place.finding("null", f"{field}.content", "null and no tool_calls")]
     may_be_blank = calls or message.get("role") == "tool"  # a tool may answer with nothing
     return check_text(message, "content", f"{field}.content", place, may_be_blank=may_be_blank)
