@@ -183,7 +183,8 @@ def talk_row(random: Random, template: str) -> Row:
     value = {"messages": messages}
     if isinstance(result, str):
         return Row(name, written(random, value), value, bad=result)
-    return Row(name, written(random, value), value, kept=messages, outcome=result)
+    kept = [{"content": None, **message} for message in messages]
+    return Row(name, written(random, value), value, kept=kept, outcome=result)
 
 
 def talks(random: Random) -> Case:

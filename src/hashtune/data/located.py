@@ -17,8 +17,7 @@ def resolve(uri: str, root: Path, *, field: str) -> Path | Finding:
     symlink that leads outside, since none of these means the same in another checkout.
     """
     if secret := secret_fault(uri):
-        rule, message, fix = secret  # which does not repeat it
-        return Finding(rule, message, field=field, fix=fix)
+        return Finding(secret[0], secret[1], field=field, fix=secret[2])  # does not repeat it
     path = root / uri.replace("\0", "")
     try:
         fault = _uri_fault(uri) or _path_fault(path, root)
