@@ -35,6 +35,7 @@ FOREIGN_STARTS = {  # name and fix; longest first: UTF-32 LE starts like UTF-16 
     b"<!DOCTYPE": ("an HTML page", "get the file itself, not the page that shows it"),
     b"<html": ("an HTML page", "get the file itself, not the page that shows it"),
 }
+DECLARE_JSON = "declare format: jsonl, or json for an array"
 LONGEST_START = max(map(len, FOREIGN_STARTS))
 CONTENT = {
     "jsonl": "with one JSON object per line",
@@ -105,6 +106,11 @@ def starts_as_text(handle: BufferedReader, log: Log, file_format: str) -> bool:
             message = f"is {name}, expected UTF-8 text {CONTENT[file_format]}"
             log.add(Fault(f"not-{file_format}", message, fix), 1)
             return False
+    begin = start.removeprefix(BOM).lstrip(b" \t\r\n")
+    if file_format in ("csv", "tsv") and begin.startswith((b'{"', b'[{"')):
+        message = f"begins as JSON does, expected UTF-8 text {CONTENT[file_format]}"
+        log.add(Fault(f"not-{file_format}", message, DECLARE_JSON), 1)
+        return False
     if start.startswith(BOM):
         handle.read(len(BOM))
         log.notes.append("byte order mark at the start removed")
