@@ -82,7 +82,9 @@ class Judge:
         if kept == 0:
             finding = Finding("no-rows", f"{summary}: 0 rows remain", file=self.shown)
         elif share > limit:
-            message = f"{summary}: share {share:.4g} is above {limit:.4g}"
+            close = f"{share:.4g}" == f"{limit:.4g}"
+            shown = [f"{value:.15g}" if close else f"{value:.4g}" for value in (share, limit)]
+            message = f"{summary}: share {shown[0]} is above {shown[1]}"
             field = "cleaning.max_drop_share"
             finding = Finding("drop-share", message, file=self.shown, field=field)
         else:

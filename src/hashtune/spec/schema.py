@@ -17,6 +17,7 @@ Similarity = Annotated[float, Field(gt=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0.0)]
+Weight = Annotated[float, Field(gt=0.0, le=1000.0)]  # copies of a row are held in memory
 NonNegative = Annotated[float, Field(ge=0.0)]
 BelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
 OptimizerName = Literal[
@@ -97,7 +98,7 @@ class Source(Section):
     format: Format
     schema_: Schema = Field(alias="schema")
     fields: dict[str, str]
-    weight: Positive
+    weight: Weight
     max_rows: Count | None
 
 
