@@ -192,7 +192,9 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     assert [(s["step"], s["example"], s["tokens"]) for s in samples] == [
         (step, "e9.0", 5) for step in (2, 4, 6)
     ]
-    assert report["signals"] == []  # six steps are too few for what a random base would show
+    (signal,) = report["signals"]  # of a random base: its losses stay near ln 512
+    assert signal.startswith("step 6: the mean loss of the first 6 steps is 6.")
+    assert signal.endswith("[near-uniform]")
     assert report["trainable_parameters"] == 2 * 2 * (64 + 64)  # 2 layers, q: A 2x64, B 64x2
     assert report["targets"] == {"q_proj": 2}
     assert report["route"] == "fp32 adapter, fp32 base, no autocast"

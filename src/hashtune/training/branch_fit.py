@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hashtune.errors import Finding
+from hashtune.spec.lengths import stable_updates
 from hashtune.spec.schema import Schedule, Spec
 from hashtune.training.checkpoint import Progress
 from hashtune.training.plan import Plan
-from hashtune.training.schedules import lr_at, stable_updates
+from hashtune.training.schedules import lr_at
 from hashtune.training.stable import rows_digest, step_digests
 
 RULE = "branch-differs"

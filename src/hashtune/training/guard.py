@@ -7,6 +7,8 @@ from typing import Any
 from hashtune.errors import Finding, InputError
 from hashtune.records import Row
 
+# no update was made: it is not the learning rate
+UNTOUCHED = "check the base's weights and the precision (fp32 and bf16 hold what fp16 cannot)"
 PlacesOf = Callable[[Collection[str]], Mapping[str, str]]  # example ids to "source:line"
 
 
@@ -21,25 +23,34 @@ def name_rows(rows: Sequence[Row], places: PlacesOf) -> str:
     return "; ".join(named)
 
 
-def check_skips(skipped: Sequence[int], *, allowed: int, named: str) -> None:
+def check_skips(skipped: Sequence[int], *, allowed: int, named: str, updates: int) -> None:
     """Raise InputError when more steps were skipped than allowed.
 
     Args:
         skipped: the 1-based steps skipped so far, the newest last.
         allowed: checkpoint.max_skipped_steps.
         named: what the newest skipped step saw, from `name_rows`.
+        updates: how many were made so far. Without any the weights are those of the start, which
+            no learning rate has touched.
     """
-    if len(skipped) > allowed:
-        raise InputError(
-            Finding(
-                "non-finite",
-                f"{len(skipped)} steps with a non-finite loss or gradient ({list(skipped)}); the "
-                f"last one saw {named}",
-                field="optim.lr",
-                fix="lower optim.lr, or look at these examples: "
-                f"`hashtune inspect --step {skipped[-1]}`",
-            )
-        )
+    if len(skipped) <= allowed:
+        return
+    message = f"{len(skipped)} steps with a non-finite loss or gradient ({list(skipped)})"
+    look = f"look at these examples: `hashtune step {skipped[-1]}`"
+    if updates:
+        field, fix = "optim.lr", f"lower optim.lr, or {look}"
+    else:
+        message += ", and no step was finite"
+        field, fix = "base_model", f"{UNTOUCHED}, or {look}"
+    message += f"; the last one saw {named}"
+    raise InputError(Finding("non-finite", message, field=field, fix=fix))
+
+
+def check_updates(updates: int, *, steps: int) -> None:
+    """Raise InputError for a run that skipped all of its steps: nothing was trained."""
+    if steps and not updates:
+        message = f"none of {steps} steps had a finite loss and gradient: nothing was trained"
+        raise InputError(Finding("non-finite", message, field="base_model", fix=UNTOUCHED))
 
 
 def check_eval_loss(loss: float, *, step: int) -> None:
