@@ -1,14 +1,15 @@
 """hashtune check: the spec without running anything, and the gate's verdict for CI."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hashtune import writers
 from hashtune.errors import Finding, InputError
-from hashtune.lineage.lock import stale
+from hashtune.lineage.lock import packed_rows, stale
 from hashtune.spec.drift import check_drift, run_name
+from hashtune.spec.length_hints import cut_hints, length_hints, length_of
 from hashtune.spec.load import read_params
 from hashtune.spec.origins import checked
 from hashtune.spec.precision import rounding_warnings
@@ -18,6 +19,7 @@ from hashtune.training.backends import VARIABLE, unknown_trackers
 
 GATE = Path("reports/gate.json")
 LOCK = Path("dvc.lock")
+PACKED = Path("reports/pack.json")
 
 
 def check_spec() -> int:
@@ -33,12 +35,29 @@ def check_spec() -> int:
         print(f"note: {drift.note}")
     for change in drift.overrides:
         print(f"override: {change}")
-    for hint in hints(spec):
+    for hint in [*hints(spec), *_length_hints(spec, params)]:
         print(f"hint: {hint}")
     for warning in rounding_warnings(spec.optim):
         print(f"warning: {warning}")
     print(f"valid: {run_name(spec.run.experiment, drift.overrides)}")
     return 0
+
+
+def _length_hints(spec: Spec, params: dict[str, Any]) -> Iterator[str]:
+    """As far as the length of the run is known: from what pack last said, or from max_steps."""
+    rows, batch = _rows(params), spec.batch
+    per_step = batch.micro * batch.grad_accum * batch.world_size
+    if rows is not None:
+        yield from cut_hints(spec.duration, rows=rows, rows_per_step=per_step)
+    yield from length_hints(spec, length_of(spec.duration, rows=rows, rows_per_step=per_step))
+
+
+def _rows(params: dict[str, Any]) -> int | None:
+    """None too for a damaged dvc.lock: it is no part of the spec, and DVC refuses it."""
+    try:
+        return packed_rows(LOCK.read_text(encoding="utf-8"), params, PACKED)
+    except (FileNotFoundError, UnicodeDecodeError, InputError):
+        return None
 
 
 def _checked(params: dict[str, Any], root: Path, overrides: Sequence[str]) -> Spec:
