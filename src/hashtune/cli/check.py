@@ -11,11 +11,12 @@ from hashtune.lineage.lock import packed_rows, stale
 from hashtune.spec.drift import check_drift, run_name
 from hashtune.spec.length_hints import cut_hints, length_hints, length_of
 from hashtune.spec.load import read_params
-from hashtune.spec.origins import checked
+from hashtune.spec.origins import checked, located
 from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.ranges import hints
 from hashtune.spec.schema import Spec
 from hashtune.training.backends import VARIABLE, unknown_trackers
+from hashtune.training.branch_settings import declared_findings
 
 GATE = Path("reports/gate.json")
 LOCK = Path("dvc.lock")
@@ -61,13 +62,17 @@ def _rows(params: dict[str, Any]) -> int | None:
 
 
 def _checked(params: dict[str, Any], root: Path, overrides: Sequence[str]) -> Spec:
-    """The spec; its findings come with those about the environment, which train would refuse only
-    after DVC has removed the outputs of the last run."""
+    """The spec; its findings come with those about the environment and the state to branch from,
+    which train would refuse only after DVC has removed the outputs of the last run."""
     findings = unknown_trackers(os.environ.get(VARIABLE, ""))
     try:
         spec = checked(params, root, overrides)
     except InputError as error:
         raise InputError([*error.findings, *findings], error.more) from error
+    try:
+        findings += located(declared_findings(spec, root), root, overrides)
+    except InputError as error:
+        findings += error.findings
     if findings:
         raise InputError(findings)
     return spec
