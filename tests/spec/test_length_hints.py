@@ -105,7 +105,7 @@ def test_a_patience_that_no_run_has(patience: int, idle: bool) -> None:
         ((1, 222), 222, 1, Length(222, True), ""),
         ((1, 223), 222, 1, Length(222, True), "1 epoch holds 222 steps (222 rows, 1 a step)"),
         ((2, 500), 222, 4, Length(112, True), "2 epochs hold 112 steps (222 rows, 4 a step)"),
-        ((1, 175), 5, 10**9, Length(1, True), "1 epoch holds 1 steps (5 rows, 1000000000 a"),
+        ((1, 175), 5, 10**9, Length(1, True), "1 epoch holds 1 step (5 rows, 1000000000 a"),
         ((3, None), 10, 3, Length(12, True), ""),
     ],
 )

@@ -169,6 +169,16 @@ def test_without_any_finite_step_it_is_not_the_learning_rate(
     assert "weights and the precision" in finding.fix and "optim.lr" not in finding.fix
 
 
+def test_a_non_finite_eval_loss_before_any_update_is_not_the_learning_rate(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_nan(monkeypatch, 1, 2)
+    plant_eval(monkeypatch, math.nan)
+    with pytest.raises(InputError, match="the eval loss after step 2 is nan") as caught:
+        make_loop("run", max_skipped_steps=9).run()
+    assert [finding.field for finding in caught.value.findings] == ["base_model"]
+
+
 def test_a_run_that_skipped_every_step_has_trained_nothing(
     make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from hashtune.memory.shapes import read_shape
 from hashtune.spec.load import read_spec
 from hashtune.spec.schema import Spec
 from hashtune.stages import train
-from hashtune.store.loader import resolve
+from hashtune.store.loader import load_base, resolve
 from hashtune.store.manifest import manifest_json, read_manifest
 from hashtune.store.numerics import set_fp32_products
 from hashtune.training import start
@@ -176,6 +176,60 @@ def identity() -> str:
 def outputs() -> dict[str, bytes]:
     files = [*Path("build/train").rglob("*"), Path("reports/train.json")]
     return {path.as_posix(): path.read_bytes() for path in files if path.is_file()}
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fused"])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_base_with_broken_weights_is_refused_by_the_tensor(
+    kernels: str, value: float, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the proofs, which would blame the fused parts, and before the first step."""
+
+    def load(*arguments: Any, **settings: Any) -> Any:
+        base = load_base(*arguments, **settings)
+        with torch.no_grad():
+            base.model.layers[1].mlp.down_proj.weight[0, 0] = value
+        return base
+
+    monkeypatch.setattr(start, "load_base", load)
+    write_params({"kernels": kernels})
+    with pytest.raises(InputError) as caught:
+        train.run()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("non-finite", "base_model")
+    name = "model.layers.1.mlp.down_proj.weight"
+    assert finding.message == f"1 tensors of the base hold NaN or infinity, first {name}"
+
+
+def write_steps(steps: list[list[int]]) -> None:
+    table = [
+        {"step": n, "epoch": 1, "rows": rows, "trained_tokens": 0, "tokens": 0}
+        for n, rows in enumerate(steps, start=1)
+    ]
+    writers.write_parquet(train.PACK / "steps.parquet", table, records.step_schema())
+
+
+def test_a_plan_without_steps_is_refused(checkout: Path) -> None:
+    write_steps([])
+    with pytest.raises(InputError, match=r"the plan has no step \[no-trained-token\]"):
+        train.run()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schedule": {"warmup_fraction": 1.0}},
+        {"schedule": {"min_lr_ratio": 0.0}},
+        {"checkpoint": {"early_stop_patience": 1, "select": "best"}},
+    ],
+)
+def test_a_run_of_one_step_makes_its_update(changes: dict[str, Any], checkout: Path) -> None:
+    write_steps([[0]])
+    write_params(changes)
+    train.run()
+    report = json.loads(Path("reports/train.json").read_text())
+    assert (report["steps"], report["adapter_step"], report["skipped_steps"]) == (1, 1, 0)
+    assert [signal[-14:] for signal in report["signals"]] == ["[near-uniform]"]
 
 
 def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:

@@ -23,7 +23,12 @@ class Length:
     exact: bool
 
     def __str__(self) -> str:
-        return f"{self.steps} steps" if self.exact else f"at most {self.steps} steps"
+        return ("" if self.exact else "at most ") + counted(self.steps)
+
+
+def counted(steps: int) -> str:
+    """A number of steps in words."""
+    return "1 step" if steps == 1 else f"{steps} steps"
 
 
 def length_of(duration: Duration, *, rows: int | None, rows_per_step: int) -> Length | None:
@@ -118,6 +123,6 @@ def cut_hints(duration: Duration, *, rows: int, rows_per_step: int) -> Iterator[
         noun = "epoch holds" if duration.epochs == 1 else "epochs hold"
         yield (
             f"duration.max_steps {duration.max_steps} cuts nothing: {duration.epochs} {noun} "
-            f"{held} steps ({rows} rows, {rows_per_step} a step), and a longer run takes more "
+            f"{counted(held)} ({rows} rows, {rows_per_step} a step), and a longer run takes more "
             "duration.epochs"
         )

@@ -1,8 +1,11 @@
 """Guards of a run: a few non-finite steps are skipped and named, more stop it; early stopping."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from hashtune.errors import Finding, InputError
 from hashtune.records import Row
@@ -53,17 +56,35 @@ def check_updates(updates: int, *, steps: int) -> None:
         raise InputError(Finding("non-finite", message, field="base_model", fix=UNTOUCHED))
 
 
-def check_eval_loss(loss: float, *, step: int) -> None:
+def check_eval_loss(loss: float, *, step: int, updates: int) -> None:
     """Raise InputError for a held-out loss that is not finite: it cannot rank checkpoints."""
-    if not math.isfinite(loss):
-        raise InputError(
-            Finding(
-                "non-finite",
-                f"the eval loss after step {step} is {loss}",
-                field="optim.lr",
-                fix="lower optim.lr, or look at the eval data",
-            )
-        )
+    if math.isfinite(loss):
+        return
+    field, fix = "optim.lr", "lower optim.lr, or look at the eval data"
+    if not updates:
+        field, fix = "base_model", f"{UNTOUCHED}, or look at the eval data"
+    message = f"the eval loss after step {step} is {loss}"
+    raise InputError(Finding("non-finite", message, field=field, fix=fix))
+
+
+def check_weights(named: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise InputError for weights that hold NaN or infinity: no loss over them is finite.
+
+    Args:
+        named: name and tensor; codes of quantised ones (integers) are passed over. A sum shows
+            both faults and needs no second tensor of the size.
+    """
+    broken = [name for name, tensor in named if not _whole(tensor.detach())]
+    if broken:
+        message = f"{len(broken)} tensors of the base hold NaN or infinity, first {broken[0]}"
+        fix = "weights that are whole: download or convert them again, and pin those"
+        raise InputError(Finding("non-finite", message, field="base_model", fix=fix))
+
+
+def _whole(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point():
+        return True
+    return math.isfinite(float(tensor.sum(dtype=torch.float32)))
 
 
 def evaluations_since_best(points: Sequence[Mapping[str, Any]]) -> int:

@@ -165,7 +165,7 @@ class Loop:
             self.trainee, self.plan.eval_rows, micro=batch.micro, layout=batch.layout
         )
         step = self.progress.step
-        check_eval_loss(result.loss, step=step)
+        check_eval_loss(result.loss, step=step, updates=self.progress.updates)
         samples = self.sampler.take(self.trainee, step=step)
         self.meter.eval_seconds += time.monotonic() - started
         patience = self.settings.checkpoint.early_stop_patience

@@ -45,6 +45,9 @@ def _no_eval(plan: Plan, checkpoint: Checkpoint) -> Iterator[Finding]:
 
 def _without_targets(plan: Plan) -> Iterator[Finding]:
     """pack writes no row without a target; what lies in build/pack may be older, or another's."""
+    if not plan.steps:
+        message, fix = "the plan has no step", "`dvc repro -f -s pack` plans anew"
+        yield Finding(NO_TARGETS, message, file=f"{PACK}/steps.parquet", fix=fix)
     for number, rows in enumerate(plan.steps, start=1):
         if not targets([plan.rows[row] for row in rows]):
             yield step_without_targets(number)
