@@ -179,15 +179,6 @@ def test_a_non_finite_eval_loss_before_any_update_is_not_the_learning_rate(
     assert [finding.field for finding in caught.value.findings] == ["base_model"]
 
 
-def test_a_run_that_skipped_every_step_has_trained_nothing(
-    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant_nan(monkeypatch, 1, 2, 3, 4, 5, 6)
-    with pytest.raises(InputError, match="none of 6 steps had a finite loss") as caught:
-        make_loop("run", max_skipped_steps=10**9).run()
-    assert [finding.rule for finding in caught.value.findings] == ["non-finite"]
-
-
 def test_no_skip_allowed(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     plant_nan(monkeypatch, 1)
     with pytest.raises(InputError, match="1 steps with a non-finite"):

@@ -18,11 +18,13 @@ from hashtune.stages import train
 from hashtune.store.loader import load_base, resolve
 from hashtune.store.manifest import manifest_json, read_manifest
 from hashtune.store.numerics import set_fp32_products
+from hashtune.training import loop as loops
 from hashtune.training import start
 from hashtune.training.adapter import WEIGHTS
 from hashtune.training.model import Trainee
 from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
+from hashtune.training.step import StepResult
 
 SECTIONS: dict[str, Any] = {
     "base_model": {
@@ -199,6 +201,19 @@ def test_a_base_with_broken_weights_is_refused_by_the_tensor(
     assert (finding.rule, finding.field) == ("non-finite", "base_model")
     name = "model.layers.1.mlp.down_proj.weight"
     assert finding.message == f"1 tensors of the base hold NaN or infinity, first {name}"
+
+
+def test_a_run_that_skipped_every_step_has_trained_nothing(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan = float("nan")
+    skipped = StepResult(nan, nan, 0.0, nan, 1, 1, applied=False)
+    monkeypatch.setattr(loops, "train_step", lambda *arguments, **settings: skipped)
+    write_params({"checkpoint": {"max_skipped_steps": 10**9}})
+    with pytest.raises(InputError, match="none of 6 steps had a finite loss") as caught:
+        train.run()
+    assert [(f.rule, f.field) for f in caught.value.findings] == [("non-finite", "base_model")]
+    assert not (train.OUT / "adapter").exists()
 
 
 def write_steps(steps: list[list[int]]) -> None:

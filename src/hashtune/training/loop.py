@@ -20,12 +20,7 @@ from hashtune.training import checkpoint as checkpoints
 from hashtune.training.branch import Branch
 from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
-from hashtune.training.guard import (
-    check_eval_loss,
-    check_skips,
-    check_updates,
-    evaluations_since_best,
-)
+from hashtune.training.guard import check_eval_loss, check_skips, evaluations_since_best
 from hashtune.training.journal import Aside, Journal
 from hashtune.training.model import Trainee
 from hashtune.training.noise import step_noise
@@ -87,7 +82,6 @@ class Loop:
                 raise Stopped(
                     f"{self.stop.signal} after step {step} of {total}; `dvc repro` continues"
                 )
-        check_updates(self.progress.updates, steps=self.progress.step)
         self.journal.curves.end()
         self._select()
         return self.progress
