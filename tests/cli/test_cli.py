@@ -63,6 +63,14 @@ def test_hints_about_the_length_of_the_run(project, capsys):
     out = capsys.readouterr().out
     assert "hint: schedule.warmup_steps 120 is 54% of 222 steps" in out
     assert "hint: duration.max_steps 500 cuts nothing: 1 epoch holds 222 steps" in out
+    main(["compose", "schedule=wsd", "batch.grad_accum=1000", "checkpoint.keep_stable=9"])
+    capsys.readouterr()
+    assert main(["check"]) == 2  # one step: nothing can decay, and there is no step 9
+    err = capsys.readouterr().err
+    assert "override batch" not in err
+    assert "no update is left to decay: it begins at 0 of 1 [schedule-length]" in err
+    assert "[keep-stable]" in err
+    main(["compose", "duration.max_steps=500", "schedule.warmup_steps=120", more])
     (project / "dvc.lock").write_text("stages:\n  pa")
     assert main(["check"]) == 0  # not the spec's
     assert "at most 500 steps" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from hashtune.errors import Finding, InputError
 from hashtune.lineage.lock import packed_rows, stale
 from hashtune.spec.drift import check_drift, run_name
 from hashtune.spec.length_hints import cut_hints, length_hints, length_of
+from hashtune.spec.lengths import keep_findings, length_findings
 from hashtune.spec.load import read_params
 from hashtune.spec.origins import checked, located
 from hashtune.spec.precision import rounding_warnings
@@ -53,6 +54,17 @@ def _length_hints(spec: Spec, params: dict[str, Any]) -> Iterator[str]:
     yield from length_hints(spec, length_of(spec.duration, rows=rows, rows_per_step=per_step))
 
 
+def _planned(spec: Spec, params: dict[str, Any]) -> list[Finding]:
+    """What does not fit into the steps of the run, where those are known: as train says it."""
+    batch = spec.batch
+    per_step = batch.micro * batch.grad_accum * batch.world_size
+    length = length_of(spec.duration, rows=_rows(params), rows_per_step=per_step)
+    if length is None or not length.exact:
+        return []
+    found = length_findings(spec.schedule, total=length.steps)
+    return found + keep_findings(spec.schedule, spec.checkpoint, total=length.steps)
+
+
 def _rows(params: dict[str, Any]) -> int | None:
     """None too for a damaged dvc.lock: it is no part of the spec, and DVC refuses it."""
     try:
@@ -70,7 +82,8 @@ def _checked(params: dict[str, Any], root: Path, overrides: Sequence[str]) -> Sp
     except InputError as error:
         raise InputError([*error.findings, *findings], error.more) from error
     try:
-        findings += located(declared_findings(spec, root), root, overrides)
+        found = [*_planned(spec, params), *declared_findings(spec, root)]
+        findings += located(found, root, overrides)
     except InputError as error:
         findings += error.findings
     if findings:
