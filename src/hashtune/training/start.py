@@ -25,6 +25,7 @@ from hashtune.training.branch import Branch, check_trainable, read_branch
 from hashtune.training.branch_fit import Candidate
 from hashtune.training.documents import attend_as
 from hashtune.training.fused.attach import attach
+from hashtune.training.guard import check_weights
 from hashtune.training.init_adapter import continue_from, read_adapter
 from hashtune.training.model import (
     Trainee,
@@ -98,6 +99,7 @@ def begin(
         rows=rows_needed(tokens),
     )
     base = load(device=spec.device)
+    check_weights(base.named_parameters())
     if base.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()  # of what this process did before
     rows = [*plan.rows, *plan.eval_rows]
