@@ -45,10 +45,10 @@ def compare_own(trainee: Trainee, row: Row) -> Difference:
     left as they were."""
     ids = (row.input_ids * 2)[: max(2, min(TOKENS, len(row.input_ids)))]
     batch = collate([Row(row.row, row.example_ids[:1], [len(ids)], ids, [IGNORE_INDEX] * len(ids))])
-    with probing(trainee):
+    with probing(trainee), _without_virtual(trainee):
         states = trainee.hidden(batch).float()
         wide = _wide_states(trainee, states.shape)
-        with _in_place_of_states(trainee, wide) as own_states, _without_virtual(trainee):
+        with _in_place_of_states(trainee, wide) as own_states:
             inputs = batch.input_ids.to(trainee.device)
             own = trainee.peft.get_base_model()(input_ids=inputs, labels=inputs, use_cache=False)
         logits = trainee.head(wide)
@@ -73,8 +73,8 @@ def check_own(difference: Difference, precision: str) -> None:
         message = "this base changes its logits after the head: they are off by "
         raise InputError(_unsupported(f"{message}{difference.logits:.1e} without that"))
     if not difference.loss <= LOSS:
-        message = "this base adds to the cross-entropy of its logits: its own loss is off by "
-        raise InputError(_unsupported(f"{message}{difference.loss:.1e} without that"))
+        message = "its own loss is not the cross-entropy of its logits for the next token: off by "
+        raise InputError(_unsupported(f"{message}{difference.loss:.1e}"))
 
 
 def _unsupported(message: str, field: str = "base_model", fix: str = "another base") -> Finding:

@@ -61,6 +61,8 @@ def put_on(base: Any, config: object, targets: Sequence[str]) -> Any:
     try:
         with warnings.catch_warnings():  # peft 0.21 asks transformers 5.24 by an old name
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
+            # said of what it moves to fused experts, which is refused below
+            warnings.filterwarnings("ignore", message=".*keys did not match any targeted module.*")
             peft = get_peft_model(base, config, autocast_adapter_dtype=True)
     except ValueError as error:
         message = f"PEFT does not take it on this base: {str(error).splitlines()[0]}"
