@@ -77,7 +77,8 @@ def check_masks(seen: Seen, *, documents: bool, packed: bool) -> None:
         documents: attention by document; else a mask where rows are packed, else the model's own.
         packed: sequences hold several documents.
     """
-    refuse_other_formulas(seen.formulas)
+    # SDPA adds a bias of positions itself
+    refuse_other_formulas([n for n in seen.formulas if documents or n != "position_bias"])
     plain = "batch.attention=mask with data.packing=false, or shorter documents"
     what = f"layers have masks of their own over a document of {seen.tokens} tokens"
     if documents and seen.other:

@@ -53,12 +53,15 @@ def compare_own(trainee: Trainee, row: Row) -> Difference:
             own = trainee.peft.get_base_model()(input_ids=inputs, labels=inputs, use_cache=False)
         logits = trainee.head(wide)
     theirs = own.logits.float()
-    loss = functional.cross_entropy(theirs[0, :-1], inputs[0, 1:])
+    loss = math.inf
+    if theirs.shape == logits.shape:
+        entropy = functional.cross_entropy(theirs[0, :-1], inputs[0, 1:])
+        loss = _relative(entropy, own.loss.float())
     return Difference(
         # the head's module may not be called at all
         states=_relative(states, own_states[0].float()) if own_states else math.inf,
         logits=_relative(logits.float(), theirs),
-        loss=_relative(loss, own.loss.float()),
+        loss=loss,
     )
 
 
