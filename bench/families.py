@@ -58,6 +58,7 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "v_head_dim", "qk_head_dim"), 8),
     **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim"), 4),
     **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace"), 1),
+    **{"mamba_n_heads": 4, "mamba_d_head": 16},
     **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
 METHOD = Method(
@@ -66,9 +67,15 @@ METHOD = Method(
 )
 # tiny models of these need a field more
 MORE: dict[str, dict[str, Any]] = {
-    **{name: {"num_key_value_heads": 4, "head_dim": 4} for name in ("axk1", "axk2", "youtu")},
+    **{
+        name: {"num_key_value_heads": 4, "head_dim": 4}
+        for name in ("axk1", "axk2", "youtu", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
+    },
     "dots1": {"n_shared_experts": 1},
     "bailing_hybrid": {"first_k_dense_replace": 2},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "falcon_h1": {"mamba_d_ssm": 64},
+    "minicpm3": {"num_key_value_heads": 4},
     "zaya": {"num_experts_per_tok": 1},
 }
 LARGEST = 6_000_000  # parameters of a model that is tried
@@ -77,6 +84,7 @@ NO_MODEL = (
     StrictDataclassError,
 )
 NUMBER = re.compile(r"\d\.\d+e[+-]\d+")
+NOT_TRIED = "Not tried, because these sizes make no model that runs, or a large one:"
 INTRODUCTION = """# Families of models
 
 Written by `python bench/families.py`, which builds each causal language model of the installed
@@ -278,13 +286,11 @@ def page(verdicts: dict[str, Verdict], left: Sequence[str]) -> str:
     """docs/families.md."""
     equal = sum(verdict.outcome == "equal" for verdict in verdicts.values())
     lines = [
-        *(INTRODUCTION.format(equal=equal, tried=len(verdicts)), ""),
+        INTRODUCTION.format(equal=equal, tried=len(verdicts)),
         *("| model type | result | plan | what it says |", "|---|---|---|---|"),
         *(line(name, verdict) for name, verdict in verdicts.items()),
-        *(
-            "",
-            f"Not tried, because these sizes make no model that runs, or a large one: {', '.join(left)}.",
-        ),
+        "",
+        f"{NOT_TRIED} {', '.join(left)}.",
     ]
     return "\n".join(lines) + "\n"
 

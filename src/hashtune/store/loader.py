@@ -183,6 +183,7 @@ def load_base(
 def not_loaded(error: ValueError) -> InputError:
     """The finding for a model that transformers does not make: an unknown kind, or one whose
     attention is its own (Gemma 2, gpt-oss)."""
-    message = f"transformers does not load this base: {str(error).strip().splitlines()[0]}"
+    sentence = str(error).strip().splitlines()[0].partition(". ")[0]
+    message = f"transformers does not load this base: {sentence}"
     fix = "another base"
     return InputError(Finding("unsupported-model", message, field="base_model", fix=fix))

@@ -21,6 +21,7 @@ from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.precision import stored_type, trained_type
 from hashtune.spec.schema import Determinism, Method, Precision, Quantization
 from hashtune.spec.targets import Matched, match
+from hashtune.store.changed_logits import CHANGES_LOGITS, changed_logits
 from hashtune.store.full_weights import FullModel
 from hashtune.store.soft_prompts import has_virtual_tokens, with_virtual_tokens
 from hashtune.training.batches import Batch
@@ -192,7 +193,9 @@ def build_trainee(
                 fix="use a causal language model of the Llama, Qwen, Mistral, Gemma kind",
             )
         )
-    _refuse_changed_logits(base.config)
+    names = [name for name, _ in CHANGES_LOGITS]
+    if findings := changed_logits({name: getattr(base.config, name, None) for name in names}):
+        raise InputError(findings)
     if method.type == FULL:
         assert again is not None, "full compares with the base as it was"
         seed_all(seed)
@@ -221,25 +224,3 @@ def _type_name(dtype: torch.dtype) -> str:
     stored = {torch.uint8: "nf4", torch.int8: "int8"}
     names = stored | {value: name for name, value in DTYPES.items()}
     return names.get(dtype, str(dtype))
-
-
-# fields of config.json by which a model changes what its head gives, and the value that changes
-# nothing (Granite; Gemma 2; Cohere; Falcon H1)
-CHANGES_LOGITS = (
-    ("logits_scaling", 1.0),
-    ("final_logit_softcapping", None),
-    ("logit_scale", 1.0),
-    ("lm_head_multiplier", 1.0),
-)
-
-
-def _refuse_changed_logits(config: Any) -> None:
-    """Refuse a model that scales or caps its logits: `head` would train on other ones."""
-    changed = [
-        name
-        for name, neutral in CHANGES_LOGITS
-        if getattr(config, name, neutral) not in (neutral, None)
-    ]
-    if changed:
-        message = f"this base changes its logits ({', '.join(changed)}); train does not yet"
-        raise InputError(Finding("unsupported-model", message, field="base_model"))

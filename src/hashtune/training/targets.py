@@ -65,7 +65,7 @@ def put_on(base: Any, config: object, targets: Sequence[str]) -> Any:
             warnings.filterwarnings("ignore", message=".*keys did not match any targeted module.*")
             peft = get_peft_model(base, config, autocast_adapter_dtype=True)
     except ValueError as error:
-        message = f"PEFT does not take it on this base: {str(error).splitlines()[0]}"
+        message = f"PEFT does not take it on this base: {str(error).partition('. ')[0]}"
         if not targets:
             finding = Finding("method", message, file="params.yaml", field="method.type")
             raise InputError(finding) from error
