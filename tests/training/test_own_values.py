@@ -12,13 +12,17 @@ from hashtune.errors import Finding, InputError
 from hashtune.records import Row
 from hashtune.spec.schema import Method
 from hashtune.training.documents import attend_as
-from hashtune.training.model import Trainee, build_trainee
+from hashtune.training.model import DTYPES, Trainee, build_trainee
 from hashtune.training.own import check_base
 from hashtune.training.own_values import Difference, check_own, compare_own
 
 MakeTrainee = Callable[..., Trainee]
 MakeRow = Callable[[int, list[int]], Row]
 Change = Callable[[Any], Any]
+METHOD = Method(
+    **{"type": "lora", "variant": "lora", "r": 2, "alpha": 4.0, "dropout": 0.0},
+    **{"targets": ["q_proj"], "virtual_tokens": None},
+)
 
 
 @pytest.fixture
@@ -99,16 +103,12 @@ def test_a_router_s_loss_is_refused() -> None:
         **{"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 600},
         **{"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2},
     }
-    method = Method(
-        **{"type": "lora", "variant": "lora", "r": 2, "alpha": 4.0, "dropout": 0.0},
-        **{"targets": ["q_proj"], "virtual_tokens": None},
-    )
     row = Row(0, ["e"], [6], [3, 4, 5, 6, 7, 8], [-100] * 6)
     for extra in (False, True):
         config = AutoConfig.for_model("mixtral", output_router_logits=extra, **sizes)
         torch.manual_seed(0)
         trainee = build_trainee(
-            AutoModelForCausalLM.from_config(config), method, precision="fp32", seed=0
+            AutoModelForCausalLM.from_config(config), METHOD, precision="fp32", seed=0
         )
         if extra:
             assert "its own loss is not" in refused(trainee, row).message
@@ -184,3 +184,29 @@ def test_full_fine_tuning_loads_no_second_base(make_full: Callable[..., Trainee]
     trainee = make_full()
     check_base(trainee, [row], packed=True)
     assert trainee.peft._pinned == {}
+
+
+@pytest.mark.parametrize("stored", ["nf4", "int8"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_quantised_base_passes(
+    make_base: Callable[..., Any], row: Row, stored: Any, dtype: torch.dtype
+) -> None:
+    method = METHOD.model_copy(update={"type": "qlora"})
+    precision = "fp32" if dtype == torch.float32 else "bf16"
+    base = make_base(dtype, stored)
+    attend_as(base, "documents", [row], "fused")
+    trainee = build_trainee(base, method, precision=precision, seed=0)
+    check_base(trainee, [row], packed=True)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_trained_rows_of_added_tokens_pass(
+    make_base: Callable[..., Any], row: Row, precision: str
+) -> None:
+    base = make_base(DTYPES[precision])
+    trainee = build_trainee(base, METHOD, precision=precision, seed=0, tokens=[5, 500])
+    check_base(trainee, [row], packed=True)
+
+
+def test_full_fine_tuning_under_bf16_passes(make_full: Callable[..., Trainee], row: Row) -> None:
+    check_base(make_full(precision="bf16"), [row], packed=True)
