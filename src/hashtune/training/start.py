@@ -34,6 +34,7 @@ from hashtune.training.model import (
     seed_all,
     set_determinism,
 )
+from hashtune.training.own import check_base
 from hashtune.training.plan import Plan, check_plan
 from hashtune.training.samples import Sampler, choose_prompts
 from hashtune.training.soft_prompts import check_single_documents
@@ -116,6 +117,8 @@ def begin(
     if trainee.device.type == "cpu" and (findings := tf32_on_cpu(spec.precision)):
         raise InputError(findings)
     seed_all(spec.seed)  # what training draws does not depend on what the init drew
+    packed = spec.batch.layout == "padding_free" or any(len(row.lengths) > 1 for row in rows)
+    check_base(trainee, rows, packed=packed)
     adapter = continue_from(trainee.peft, adapter)
     if spec.kernels == "fused":
         trainee = replace(trainee, fused=attach(trainee.peft, precision=spec.precision))
