@@ -106,7 +106,8 @@ def _faults(
     found = []
     runs = _runs(example.labels)
     if len(runs) != len(turns):
-        found.append(_fault(f"{len(runs)} trained spans, expected {len(turns)}", turns[-1]))
+        text = f"{len(runs)} trained spans, expected {len(turns)} (template {template.name})"
+        found.append(_fault(text, turns[-1]))
     for run, turn, (start, end) in zip(runs, turns, expected.spans, strict=False):
         seen = expected.text[_begin(encoded, run[0]) : encoded.offsets[run[-1]][1]]
         wanted = expected.text[start + _eaten(encoded, run[0], start) : end]
