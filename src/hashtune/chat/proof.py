@@ -10,7 +10,7 @@ from itertools import compress, count, groupby, islice
 from typing import Any
 
 from hashtune.chat.control import MARK
-from hashtune.chat.second import Expected, expect, expect_rebuilt
+from hashtune.chat.second import REWRITES, Expected, expect, expect_rebuilt
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
 from hashtune.errors import Finding
@@ -39,7 +39,11 @@ def prove(
     derive = expect_rebuilt if rebuilt else expect
     expected = derive(template, messages, turns, stops, example.input_ids)
     if isinstance(expected, str):
-        return [Finding("proof", expected, field=f"messages[{turns[-1]}]")]
+        where = f"messages[{turns[-1]}]"
+        if expected == REWRITES:
+            fix = "pin a template that prints contents as they are"
+            return [Finding("rewritten", expected, field=where, fix=fix)]
+        return [Finding("proof", expected, field=where)]
     found = [_fault(text, turns[-1]) for text in _beginning(template, example.input_ids)]
     if not found and _plainly_right(template, example, expected, stops):
         return []

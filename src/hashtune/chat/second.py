@@ -7,12 +7,14 @@ helper with bodies.py and at_once.py, so that a fault there disagrees with it.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
 from hashtune.records import Message
 
+REWRITES = "the template rewrites the content, so no mark can follow it"
 ONE_BY_ONE = 3  # so many prompts are rendered each, always
 
 
@@ -45,7 +47,7 @@ def expect(
                 [marks.mark(k, dict(m)) if k in turns else m for k, m in enumerate(messages)]
             )
         if marks.remove(marked) != whole:
-            return "the template rewrites the content, so no mark can follow it"
+            return REWRITES
     places = marks.places(marked)
     if dropped := [turn for turn in turns if turn not in places]:
         return f"the template drops the content of messages[{dropped[0]}]"
@@ -164,7 +166,14 @@ def _with_stop(template: Template, whole: str, stops: StopSet, ids: list[int]) -
     candidates = (
         base + blank + stop for base in bases for blank in ("", "\n", " ") for stop in stops.texts
     )
-    return next((text for text in candidates if template.encode(text) == ids), whole)
+    overlapping = (
+        whole + stop[held:]
+        for stop in stops.texts
+        for held in range(1, len(stop))
+        if whole.endswith(stop[:held])
+    )
+    every = chain(candidates, overlapping)
+    return next((text for text in every if template.encode(text) == ids), whole)
 
 
 class _Marks:

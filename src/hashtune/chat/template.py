@@ -86,6 +86,18 @@ class Template:
         return searched_texts(self.text)
 
     @cached_property
+    def constants(self) -> frozenset[str]:
+        """The texts that the template's source can print, and its arguments."""
+        from hashtune.chat.rendering import constants
+
+        return constants(self._frozen, [self._arguments, self.tokenizer.special_tokens_map])
+
+    @cached_property
+    def own_texts(self) -> set[str]:
+        """What own_text.py keeps of this template."""
+        return set()
+
+    @cached_property
     def added_token_pattern(self) -> re.Pattern[str]:
         """Finds an added token in a text, where one is."""
         return re.compile("|".join(re.escape(token) for token, _ in self.added_tokens) or "(?!)")
