@@ -14,6 +14,7 @@ from hashtune.chat.template import Template
 from hashtune.errors import InputError
 
 USER = {"role": "user", "content": "zquserqz"}
+CONTEXTS = ("a", ".")
 ANSWER = {"role": ASSISTANT, "content": "zqanswerqz"}
 FUNCTION = {"name": "zqfunctionqz", "arguments": {"zqkeyqz": "zqvalueqz"}}
 CALL = {
@@ -73,7 +74,18 @@ def stop_sequences(
     printed += _after_call(template, [*declared, *printed, *ends])
     texts = [*declared, *printed, *ends]
     unique = tuple(dict.fromkeys(text for text in texts if text))
-    return StopSet(unique, tuple(tuple(template.encode(text)) for text in unique), tuple(declared))
+    return StopSet(unique, tuple(_ids(template, text) for text in unique), tuple(declared))
+
+
+def _ids(template: Template, text: str) -> tuple[int, ...]:
+    """The ids of a stop behind an answer. Alone a text may have others: SentencePiece puts a blank
+    before it."""
+    alone = template.encode(text)
+    for answer in CONTEXTS if len(alone) > 1 else ():
+        before, both = template.encode(answer), template.encode(answer + text)
+        if both[: len(before)] == before:
+            return tuple(both[len(before) :])
+    return tuple(alone)
 
 
 def _printed(template: Template, known: Sequence[str]) -> list[str]:

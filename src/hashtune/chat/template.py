@@ -72,6 +72,13 @@ class Template:
         return sorted((token.content, token.special) for token in added if token.content.strip())
 
     @cached_property
+    def stripping(self) -> dict[int, tuple[str, bool]]:
+        """The added tokens that take the blanks beside them, by id: the text, and whether those
+        behind it go (`rstrip`), or only those before it (`lstrip`)."""
+        decoder = self.tokenizer.added_tokens_decoder.items()
+        return {i: (own.content, own.rstrip) for i, own in decoder if own.rstrip or own.lstrip}
+
+    @cached_property
     def bos(self) -> tuple[int | None, str | None, bool]:
         """The tokenizer's BOS: id and text (None where it has none), and whether it adds one."""
         tokenizer = self.tokenizer
