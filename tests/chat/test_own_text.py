@@ -50,6 +50,8 @@ def trained(
         ("{{ m.content|float }}{{ m.content }}", "0.0 ... <|end|>"),  # 0.0yo
         ("{{ m.content }}{{ m.content|int }}", "... 0<|end|>"),
         ("{{ loop.index ~ ': ' ~ m.content }}", "2: ... <|end|>"),
+        ("{{ m.content ~ m.content }}", "... yo<|end|>"),
+        ("Re {{ messages[loop.index0 - 1].content }}: {{ m.content }}", "Rehi: ... <|end|>"),
         ("{{ [m.role, m.content] }}", "['assistant',' ... ']<|end|>"),  # Python's own spelling
     ],
 )
@@ -71,6 +73,9 @@ def test_a_computed_text_is_refused(refused: Refused, body: str, around: str) ->
         ("Sure: {{ m.content }}", "e:", "Sure: e:<|end|>"),  # the answer is a part of that text
         ("{{ m.role|title + '=' }}{{ m.content }}", "yo", "Assistant=yo<|end|>"),
         ("{{ bos_token + m.content }}", "yo", "<s>yo<|end|>"),
+        ("{{ m.content|tojson }}", "yo", '"yo"<|end|>'),
+        ("{{ m.content|tojson }}", " yo\n", '" yo\\n"<|end|>'),
+        ("{{ strftime_now('%d %b %Y') }}: {{ m.content }}", "yo", "26 Jul 2024: yo<|end|>"),
     ],
 )
 def test_what_the_source_says_is_trained(

@@ -6,6 +6,7 @@ blank, an end of turn) is part of the body: inference must write it. A text that
 Calls come with the punctuation of JSON or XML; they are left to the look for their fields.
 """
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 
 from hashtune.chat.bodies import Layout
@@ -17,6 +18,7 @@ from hashtune.errors import Finding
 from hashtune.records import Message
 
 HOLE = "\0"  # stands for a field of the row
+QUOTED = f'"{HOLE}"'  # as `content|tojson` prints it
 KEPT = 256
 TRIED = 8  # places of a field that are tried: it may be equal to a part of the template's text
 
@@ -52,9 +54,12 @@ def _strange(template: Template, message: Message, text: str, stops: StopSet) ->
         if _known(template, own, message, stops):
             return None
     reasoning = next((str(message[name]) for name in REASONING_FIELDS if message.get(name)), "")
-    fields = ["".join(field.split()) for field in (content, reasoning)]
     squeezed = "".join(text.split())
-    ways = list(_without(squeezed, sorted(filter(None, fields), key=len, reverse=True)))
+    ways: list[str] = []
+    in_json = (json.dumps(content, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True))
+    for spelled in dict.fromkeys((content, *in_json)):
+        fields = ["".join(field.split()) for field in (spelled, reasoning)]
+        ways += _without(squeezed, sorted(filter(None, fields), key=len, reverse=True))
     if not ways or any(_known(template, way, message, stops) for way in ways):
         return None
     return ways[0]
@@ -79,7 +84,7 @@ def _known(template: Template, own: str, message: Message, stops: StopSet) -> bo
     kept = template.own_texts
     if own not in kept:
         small = [message[key] for key in message if key not in ("content", *REASONING_FIELDS)]
-        pieces = [HOLE, *stops.texts, *template.constants, *map(str, small)]
+        pieces = [HOLE, QUOTED, *stops.texts, *template.constants, *map(str, small)]
         plain = {"".join(piece.split()).lower() for piece in pieces}
         if not _made_of(own.lower(), plain - {""}):
             return False
