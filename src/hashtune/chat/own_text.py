@@ -31,7 +31,8 @@ def computed_texts(
     for layout in layouts:
         for body in layout.bodies:
             message = messages[body.turn]
-            if message.get("tool_calls"):
+            text = layout.text[body.start : body.end]
+            if message.get("tool_calls") or _seen(template, message, text):
                 continue
             text = with_opening(layout.text[: body.end], body.start)
             if (own := _strange(template, message, text, stops)) is not None:
@@ -44,14 +45,24 @@ def computed_texts(
     return found
 
 
+def _seen(template: Template, message: Message, body: str) -> bool:
+    """Whether a plain answer stands in a body like one that was found right: most do."""
+    content = message.get("content")
+    if len(message) != 2 or not content:
+        return False
+    before, _, behind = body.partition(content)
+    return before + HOLE + behind in template.own_texts
+
+
 def _strange(template: Template, message: Message, text: str, stops: StopSet) -> str | None:
     """What surrounds the fields of an answer, where it is not of the source; None where it is, or
     where a field is not there (that is another rule's affair)."""
     content = str(message.get("content") or "")
     at = text.find(content) if content else -1
     if at >= 0 and len(message) == 2:
-        own = "".join((text[:at] + HOLE + text[at + len(content) :]).split())
-        if _known(template, own, message, stops):
+        own = text[:at] + HOLE + text[at + len(content) :]
+        if _known(template, "".join(own.split()), message, stops):
+            template.own_texts.add(own)
             return None
     reasoning = next((str(message[name]) for name in REASONING_FIELDS if message.get(name)), "")
     squeezed = "".join(text.split())
