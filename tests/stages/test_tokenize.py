@@ -93,6 +93,11 @@ def test_examples_ledger_and_report(capsys: pytest.CaptureFixture[str]) -> None:
     report = writers.read_json(Path("reports/tokenize.json"))
     assert report["stops"] == ["<|im_end|>", "<|endoftext|>"]
     assert report["template_sha256"] == PIN
+    rule = {  # C24: what decides where the loss begins
+        **{"chat_template": "base", "template_kwargs": {}, "date": "2025-01-01"},
+        **{"mismatch": "error", "unstable": "error", "system": "error", "loss_on": "assistant"},
+    }
+    assert {key: report[key] for key in rule} == rule
     split = report["train"]
     assert (split["rows_in"], split["kept"], split["dropped"]) == (3, 2, {"over_length": 1})
     assert split["tokens"] == sum(len(row["input_ids"]) for row in train)

@@ -54,6 +54,8 @@ def tally(
     turns: int,
     altered: int,
     escaped: int,
+    unprompted: int = 0,
+    masked: int = 0,
 ) -> Tally:
     """Count a chunk.
 
@@ -66,6 +68,8 @@ def tally(
         turns: trained turns asked for (`turns_trained` are those that the examples hold).
         altered: conversations whose contents the template changed (blanks, shortened history).
         escaped: conversations with control tokens in contents that became plain text.
+        unprompted: assistant messages without loss since they begin their conversation.
+        masked: the other assistant messages that nobody asked to train.
     """
     ends = _turns(every)
     asked, held = sum(map(len, ends)), sum(map(len, _turns(kept) if ledger else ends))
@@ -74,6 +78,8 @@ def tally(
         "kept": len({example.conversation_id for example in kept}),
         "examples_kept": len(kept),
         "cut": sum(line.reason == CUT for line in ledger),
+        "answers_without_prompt": unprompted,
+        "answers_masked": masked,
         "turns": turns,
         "turns_trained": asked,
         "turns_lost": asked - held,

@@ -64,6 +64,7 @@ TALK_RULES = (
     "null-content",
     "open-reasoning",
     "role",
+    "stop-merged",
     "system-merge",
     "template-refuses",
     "tool-arguments",

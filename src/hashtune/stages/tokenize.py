@@ -97,6 +97,12 @@ def run() -> None:
     several = in_several_ids(template, stops)
     pins = {
         "template_sha256": template.sha256,
+        "chat_template": template.name,
+        "template_kwargs": template.kwargs,
+        "mismatch": spec.tokenizer.mismatch,
+        "unstable": spec.tokenizer.unstable,
+        "system": spec.tokenizer.system,
+        "loss_on": spec.data.loss_on,
         "date": template.date,
         "stops": stops.texts,
         "stop_ids": stops.single_ids,
