@@ -6,8 +6,8 @@ A row with a finding stops the stage or is dropped, as cleaning.on_bad_row says 
 
 reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_len, loss_on,
         over_length}, tokenizer, cleaning.{on_bad_row, max_drop_share}; the data files are named
-writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json and
-        reports/plots/lengths.tsv
+writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, lengths.json (what any limit keeps),
+        reports/tokenize.json and reports/plots/lengths.tsv
 cost    bench/tokenize_vs_trl.py and bench/tokenize_memory.py measure it. Rows go through in chunks,
         in as many processes as there are cores or HASHTUNE_PROCESSES says; the outputs do not
         depend on that number, the memory not on the number of rows
@@ -92,6 +92,8 @@ def run() -> None:
                 found.add((_in_file(finding, files) for finding in error.findings), error.more)
         if found:
             raise found.error()
+        tables = {name: report.pop("length_table") for name, report in reports.items()}
+        writers.write_text(folder / "lengths.json", writers.canonical_json(tables, indent=None))
     curves = {name: report.pop("length_curve") for name, report in reports.items()}
     writers.write_text(Path("reports/plots/lengths.tsv"), curves["train"])
     several = in_several_ids(template, stops)
