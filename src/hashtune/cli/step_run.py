@@ -29,10 +29,8 @@ def run_again(number: int, adapter: Path | None, where: Mapping[str, Origin]) ->
     if adapter is not None:
         take_adapter(trainee, adapter)
     again = loop.again(number, _ticks, exact=adapter is None)
-    facts = [
-        _start(number, adapter, again, spec.method.type),
-        *_figures(number, again, compare=adapter is None),
-    ]
+    facts = [_start(number, adapter, again, spec.method.type)]
+    facts += _figures(number, again, compare=adapter is None)
     facts.append("rows and documents without dropout:")
     for row in again.rows:
         facts.append(f"row {row.row}: loss {row.loss:.6g}")

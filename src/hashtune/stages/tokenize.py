@@ -209,7 +209,8 @@ def _lost(report: Mapping[str, Any]) -> str:
         return "none"
     every = lost + report["tokens"]
     share = f"{100 * lost / every:.1f} % of {every}"
-    return f"{count} example{'s' * (count != 1)}, {lost} tokens ({share})"
+    examples, tokens = "example" + "s" * (count != 1), "token" + "s" * (lost != 1)
+    return f"{count} {examples}, {lost} {tokens} ({share})"
 
 
 if __name__ == "__main__":
