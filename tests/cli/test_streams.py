@@ -32,6 +32,13 @@ def test_a_full_disk_is_told_in_one_finding(outputs: Path, root: Path) -> None:
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
+def test_a_full_disk_under_the_help_and_under_what_is_told(outputs: Path, root: Path) -> None:
+    done = shell(outputs, root, "hashtune inspect --help > /dev/full")
+    assert done.returncode == 2 and done.stderr.count("[output]") == 1
+    done = shell(outputs, root, "hashtune inspect -n 0 2> /dev/full")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
 def test_a_closed_output_and_a_closed_pipe_are_no_fault(outputs: Path, root: Path) -> None:
     for line in ("hashtune inspect >&-", "hashtune inspect | true; exit ${PIPESTATUS[0]}"):
         done = shell(outputs, root, line)

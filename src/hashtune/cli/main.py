@@ -18,9 +18,9 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code (0, 1 for a verdict that is no pass, 2, 70)."""
     streams.prepare()
-    arguments = _parser().parse_args(argv)
-    command: Callable[[argparse.Namespace], int] = arguments.command
     try:
+        arguments = _parser().parse_args(argv)
+        command: Callable[[argparse.Namespace], int] = arguments.command
         _require_project()
         return command(arguments)
     except InputError as error:

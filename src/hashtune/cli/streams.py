@@ -17,13 +17,14 @@ from hashtune.inspection.visible import visible
 
 # on CPUs with bf16 it asks for an optional package, which the lock leaves out on purpose
 NOISE = "bitsandbytes.backends.cpu.ops"
+STDOUT, STDERR = 1, 2
 
 
 def prepare() -> None:
     """Make standard output and error safe to print on. A stream that somebody has already replaced
     is theirs."""
     logging.getLogger(NOISE).setLevel(logging.ERROR)
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+    for name, descriptor in (("stdout", STDOUT), ("stderr", STDERR)):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  for good
@@ -50,8 +51,8 @@ class _Lenient(io.FileIO):
             return super().write(data) or 0
         except OSError as error:
             self.failed = True
-            if isinstance(error, BrokenPipeError):
-                return size
+            if isinstance(error, BrokenPipeError) or self.fileno() == STDERR:
+                return size  # nobody is left to tell
             message = f"standard output cannot be written: {error.strerror}"
             fix = "make room, or send it elsewhere"
             raise InputError(Finding("output", message, fix=fix)) from error
