@@ -282,3 +282,25 @@ def test_full_fine_tuning_has_no_adapter_to_begin_with() -> None:
         assert step_run._start(3, None, fresh, method) == what + between
         told = step_run._start(3, Path("mine"), fresh, method)
         assert told.startswith(f"with the {own} mine; ")
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_chat_answers_with_what_was_trained(
+    step: Call, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
+) -> None:
+    """Real models: the adapter that train left, and a folder of whole weights under full."""
+    folder, name = Path("build/train/adapter"), "adapter"
+    if method == "full":
+        (base,) = (trained / "home").rglob("model.safetensors")
+        folder, name = tmp_path / "whole", "trained"
+        folder.mkdir()
+        wider = {key: tensor.float() for key, tensor in load_file(base).items()}
+        save_file(wider, folder / "model.safetensors")
+    assert main(["chat", "hi", "--adapter", str(folder)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("    base> ")
+    assert f"\n{name:>8}> " in out
+    if method == "full":  # the same weights say the same
+        first, second = out.removeprefix("    base> ").split(f"{name:>8}> ")
+        assert first == second
