@@ -90,6 +90,22 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
             "suggested_max_seq_len": {"loses_nothing": 64, "loses_one_percent": 64},
         },
         "length_curve": curve(distribution(found)),
+        "length_table": {
+            "drop": {
+                "lengths": [6, 20],
+                "examples": [0, 1, 2],
+                "turns": [0, 1, 11],
+                "tokens": [0, 6, 26],
+                "trained": [0, 3, 13],
+            },
+            "split": {  # the short one ends with its turn, the long one has ten
+                "lengths": [2, 4, 6, 8, 10, 12, 14, 16, 18, 20],
+                "examples": [0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2],
+                "turns": [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11],
+                "tokens": [0, 2, 4, 12, 14, 16, 18, 20, 22, 24, 26],
+                "trained": [0, 1, 2, 6, 7, 8, 9, 10, 11, 12, 13],
+            },
+        },
         "samples": [{"id": "a", "first": ["y", "o", "</s>"], "last": "</s>"}],
     }
 

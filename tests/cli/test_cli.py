@@ -192,3 +192,18 @@ def test_another_clones_command_is_refused(project, capsys):
     (project / "src/hashtune").mkdir(parents=True)
     assert main(["check"]) == 2
     assert "foreign-code" in capsys.readouterr().err
+
+
+def test_make_runs_drops_columns_that_nobody_reads(root):
+    """What holds all overrides at once, or a hash, is wider than a terminal."""
+    import re
+
+    text = (root / "Makefile").read_text(encoding="utf-8").partition("\nruns:")[2]
+    (found,) = re.findall(r"--drop \\\n\s+'([^']+)'", text)
+    pattern = re.compile(found.replace("$$", "$"))
+    dropped = ("run.experiment", "params.yaml:run.experiment", "conf_sha256", "src")
+    dropped += ("data/triage/train.jsonl", "reports/machine/tokenize.json:output_sha256")
+    dropped += ("data.replay.sha256", "build/pack")
+    kept = ("optim.lr", "reports/tokenize.json:train.tokens", "data.max_seq_len", "data.name")
+    assert [name for name in dropped if not pattern.search(name)] == []
+    assert [name for name in kept if pattern.search(name)] == []

@@ -62,7 +62,7 @@ def outputs() -> dict[str, bytes]:
     return {path.as_posix(): path.read_bytes() for path in files}
 
 
-def test_rows_steps_and_report(checkout: Path) -> None:
+def test_c33_rows_steps_and_report(checkout: Path) -> None:
     pack.run()
     train = writers.read_parquet(Path("build/pack/train.parquet"))
     assert [row["example_ids"] for row in train] == [
@@ -81,6 +81,7 @@ def test_rows_steps_and_report(checkout: Path) -> None:
     report = writers.read_json(Path("reports/pack.json"))
     assert report["train"]["rows"] == report["train"]["lower_bound_rows"] == 3
     assert report["train"]["tokens"] == 23
+    assert report["train"]["padding_fraction_after"] == pytest.approx(1 / 24, abs=1e-6)  # C33
     assert report["plan"]["trained_tokens_seen"] == 2 * (23 - 6)
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -131,9 +131,10 @@ def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> di
     """The report of a split: rows_in = kept + dropped, and the same of the examples that the rows
     became; `tokenizer` decodes the samples.
 
-    `length_curve` is the text of a TSV file, not for the report itself.
+    `length_curve` is the text of a TSV file, `length_table` what a limit of any length keeps: both
+    are not for the report itself.
     """
-    found = distribution(total.whole)
+    found, cut = distribution(total.whole), distribution(total.split)
     counts = {key: total.counts[key] for key in total.counts}
     examples = {
         "in": total.whole.examples.total(),
@@ -150,7 +151,8 @@ def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> di
         "trained_tokens_lost": total.whole.trained.total() - trained,
         "trained_share": round(trained / tokens, 6) if tokens else 0.0,
         "lengths": percentiles(found),
-        **limits_report(found, distribution(total.split)),
+        **limits_report(found, cut),
+        "length_table": {"drop": asdict(found), "split": asdict(cut)},
         "length_curve": curve(found),
         "samples": [_sample(example, tokenizer) for example in samples],
     }
