@@ -352,6 +352,7 @@ class EvalGate(Section):
     task_metric_min_gain: float
     regression_max_drop: Share
     slice_max_drop: Share
+    unfinished_max_share: Share
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
     min_task_items: Count
     min_regression_items: Count
