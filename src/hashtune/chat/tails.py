@@ -31,7 +31,8 @@ def tail(template: Template, before: Sequence[Message], message: Message, full: 
         if not full.endswith(found) and calls_bare(message):
             with_arguments = found
             found = after_fields(template, before, message, following=None, bare=True)
-            if not full.endswith(found):  # the name decides how the call is printed
+            by_name = found != with_arguments  # the name decides how the call is printed
+            if by_name and not full.endswith(found):
                 found = common_suffix(full, with_arguments)
         if len(known) == KEPT:
             known.clear()
