@@ -151,6 +151,9 @@ def test_a_head_that_is_not_called_is_refused(make_trainee: MakeTrainee, row: Ro
 )
 def test_each_value_has_its_limit(difference: Difference) -> None:
     check_own(Difference(1e-4, 1e-5, 1e-5), "fp32")
+    check_own(Difference(3e-2, 1e-5, 1e-5, int8=True), "fp32")
+    with pytest.raises(InputError, match="its states are off by"):
+        check_own(Difference(4e-2, 1e-5, 1e-5, int8=True), "fp32")
     with pytest.raises(InputError):
         check_own(difference, "fp32")
 
@@ -210,3 +213,12 @@ def test_trained_rows_of_added_tokens_pass(
 
 def test_full_fine_tuning_under_bf16_passes(make_full: Callable[..., Trainee], row: Row) -> None:
     check_base(make_full(precision="bf16"), [row], packed=True)
+
+
+def test_states_that_are_not_finite_are_for_the_step_to_tell(
+    make_trainee: MakeTrainee, row: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Trainee.hidden
+    monkeypatch.setattr(Trainee, "hidden", lambda own, batch: real(own, batch) * torch.nan)
+    trainee = make_trainee()
+    check_own(compare_own(trainee, row), "fp32")
