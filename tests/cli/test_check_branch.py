@@ -80,7 +80,7 @@ def test_a_run_that_fits_is_valid(check: Check) -> None:
     [
         ("optim.lr=0.0002", "optim.lr"),
         ("method.r=8", "method.r"),
-        ("seed=7", "seed"),
+        ("init_seed=7", "init_seed"),
         ("batch.micro=2", "batch.micro"),
         ("checkpoint.samples=0", "checkpoint.samples"),
         ("checkpoint.keep_stable=4", "checkpoint.keep_stable"),

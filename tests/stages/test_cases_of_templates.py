@@ -339,8 +339,8 @@ def test_c20_an_answer_that_a_limit_would_cut() -> None:
     answer = sum(label != -100 for label in labels)
     limit = prompt + 3
     said = (
-        f"{size} tokens exceed {limit}: 3 of {answer} trained tokens would be left (prompt alone "
-        f"is {prompt}), and the end marker lost"
+        f"3 supervised tokens after truncation to {limit} (prompt alone is {prompt}), end marker "
+        f"lost: {size} tokens, {answer} of them trained"
     )
     (finding,) = refused(row, over_length="error", limit=limit)
     assert str(finding).startswith(f"{MAIN}:1: {said} [over-length]\n")
@@ -374,7 +374,7 @@ def test_c21_c22_every_row_has_a_mask_that_ends_with_the_end_marker(
         return (ids, [-100 if n == end else n for n in labels], *rest)
 
     for planted, said in (
-        (zeros, "0 trained spans, expected 1"),
+        (zeros, "0 trained spans, expected 1 (template own.jinja)"),
         (
             without_end,
             "last supervised token is 'o', expected one of ['<|im_end|>', '<|endoftext|>']",
