@@ -6,8 +6,8 @@ with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes build/train/adapter/
 (the state that checkpoint.keep_stable asks for, for branches) and samples.jsonl (answers to a few
 eval prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer
 improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step,
-checkpoint and exit 75; `dvc repro` continues to the same bits. HASHTUNE_TRACKERS names trackers
-that get the curves too; they change no output.
+checkpoint and exit 75; `dvc repro` continues to the same bits. SIGUSR1 checkpoints after the step
+and goes on. HASHTUNE_TRACKERS names trackers that get the curves too; they change no output.
 """
 
 import os
@@ -33,6 +33,7 @@ from hashtune.training.origins import source_lines
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
+from hashtune.training.space import full_disk
 from hashtune.training.stable import hand_out
 from hashtune.training.start import Start, begin, read_plan, sampler_of
 from hashtune.training.summary import measure, summarise
@@ -69,8 +70,9 @@ def run() -> None:
         if lock.waited and runs.take_result(folder, OUTPUTS):
             frame.say("train: took the result of the trainer that was already at it")
             return
-        _train(spec, stop, folder, trackers)
-        runs.finish(folder, OUTPUTS)
+        with full_disk(folder):
+            _train(spec, stop, folder, trackers)
+            runs.finish(folder, OUTPUTS)
 
 
 def _trackers(run: Path) -> Trackers:

@@ -11,6 +11,7 @@ from typing import Any
 from hashtune.errors import Finding
 from hashtune.spec.schema import Schedule, Spec
 from hashtune.training.checkpoint import Progress
+from hashtune.training.identity import field_values
 from hashtune.training.plan import Plan
 from hashtune.training.schedules import lr_at, stable_updates
 from hashtune.training.stable import rows_digest, step_digests
@@ -19,15 +20,6 @@ RULE = "branch-differs"
 BASE = "build/base/manifest.json"
 # compared in another way, or free to differ
 APART = {"inputs", "schedule", "branch", "keep_stable"}
-SECTIONS = {
-    "init_adapter": "base_model",
-    "added_tokens": "tokenizer",
-    **dict.fromkeys(("micro", "attention", "layout"), "batch"),
-    **dict.fromkeys(
-        ("select", "eval_every_steps", "early_stop_patience", "max_skipped_steps", "samples"),
-        "checkpoint",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,10 @@ def _settings(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[Fi
     if theirs["inputs"].get(BASE) != ours["inputs"].get(BASE):
         message = "the state to branch from was trained over another base"
         yield _finding("base_model", message, "the base of the run that kept it")
-    kept, wanted = _leaves(theirs), _leaves(ours)
+    kept, wanted = (
+        field_values({name: part for name, part in parts.items() if name not in APART})
+        for parts in (theirs, ours)
+    )
     for field in sorted(kept.keys() | wanted.keys()):
         if kept.get(field) != wanted.get(field):
             message = (
@@ -82,19 +77,6 @@ def _settings(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[Fi
             )
             fix = f"{field} as in the run that kept it, or a state of a run with this value"
             yield _finding(field, message, fix)
-
-
-def _leaves(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted field of the spec to value."""
-    found: dict[str, Any] = {}
-    for name, value in parts.items():
-        if name in APART:
-            continue
-        if isinstance(value, Mapping):
-            found |= {f"{name}.{key}": inner for key, inner in value.items()}
-        else:
-            found[f"{SECTIONS[name]}.{name}" if name in SECTIONS else name] = value
-    return found
 
 
 def _libraries(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[Finding]:
