@@ -31,7 +31,8 @@ def make_folder(path: Path) -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder: whole under its name, or gone, wherever a crash comes between."""
-    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+    aside = path.with_name(f".{path.name}.removed.tmp")  # no new folder: the disk may be full
+    shutil.rmtree(aside, ignore_errors=True)
     path.replace(aside)
     shutil.rmtree(aside)
 
