@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune import frame, writers
+from hashtune.errors import Stopped
 from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.schema import Layout, Spec
 from hashtune.store.loader import home
@@ -72,6 +73,8 @@ def run() -> None:
             return
         with full_disk(folder):
             _train(spec, stop, folder, trackers)
+            if stop:  # DVC may be gone: without its record the next run needs the checkpoint
+                raise Stopped(f"{stop.signal} after the last step; `dvc repro` ends the run")
             runs.finish(folder, OUTPUTS)
 
 
