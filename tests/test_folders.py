@@ -89,3 +89,14 @@ def test_made_parents_are_flushed_each_by_its_own_parent(
     assert flushed == [tmp_path.name, "a"]
     folders.make_folder(tmp_path / "a" / "b")
     assert flushed == [tmp_path.name, "a"]
+
+
+def test_what_a_kill_left_of_the_same_target_is_removed(tmp_path: Path) -> None:
+    names = (".out.ab_d1234.tmp", ".out.ab_d1234.old.tmp", ".out.removed.tmp")
+    others = (".out.x.ab_d1234.tmp", ".other.ab_d1234.tmp", "out.tmp")
+    for name in (*names, *others):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").touch()
+    with folders.staged_directory(tmp_path / "out"):
+        assert not any((tmp_path / name).exists() for name in names)
+    assert {path.name for path in tmp_path.iterdir()} == {"out", *others}

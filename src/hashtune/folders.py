@@ -1,7 +1,7 @@
 """Folders that are whole or absent, whatever ends the process or the machine.
 
 A folder is written under a temporary name (.NAME.x.tmp), flushed, renamed; it is renamed again
-before it is removed. What a kill leaves has such a name, and whoever owns the place sweeps it.
+before it is removed. What a kill leaves has such a name; the next writer of the folder removes it.
 """
 
 import os
@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+LEFTOVERS = ("????????.tmp", "????????.old.tmp", "removed.tmp")  # tempfile draws eight letters
 
 
 def fsync_directory(path: Path) -> None:
@@ -32,7 +34,8 @@ def make_folder(path: Path) -> None:
 def remove_folder(path: Path) -> None:
     """Remove a folder: whole under its name, or gone, wherever a crash comes between."""
     aside = path.with_name(f".{path.name}.removed.tmp")  # no new folder: the disk may be full
-    shutil.rmtree(aside, ignore_errors=True)
+    if aside.exists():
+        shutil.rmtree(aside)
     path.replace(aside)
     shutil.rmtree(aside)
 
@@ -42,9 +45,13 @@ def staged_directory(target: Path) -> Iterator[Path]:
     """A temporary sibling folder that replaces `target` when the block ends without an error.
 
     All of it is on disk before the renames. An old target is moved aside and comes back when the
-    second rename fails; a crash between the two leaves no target, never half of one.
+    second rename fails; a crash between the two leaves no target, never half of one. One process at
+    a time writes a target: what a kill left of an earlier one is removed.
     """
     make_folder(target.parent)
+    for pattern in LEFTOVERS:
+        for folder in target.parent.glob(f".{target.name}.{pattern}"):
+            shutil.rmtree(folder)
     temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
     aside = temporary.with_suffix(".old.tmp")
     try:

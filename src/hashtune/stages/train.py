@@ -39,6 +39,7 @@ from hashtune.training.stable import hand_out
 from hashtune.training.start import Start, begin, read_plan, sampler_of
 from hashtune.training.summary import measure, summarise
 from hashtune.training.trackers import Trackers, chosen
+from hashtune.training.unfinished import unfinished
 
 MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
@@ -71,6 +72,9 @@ def run() -> None:
         if lock.waited and runs.take_result(folder, OUTPUTS):
             frame.say("train: took the result of the trainer that was already at it")
             return
+        settings = settings_of(spec, folder)
+        for line in unfinished(folder, {"spec": settings.spec, "code": settings.code}):
+            frame.say(f"  {line}")
         with full_disk(folder):
             _train(spec, stop, folder, trackers)
             if stop:  # DVC may be gone: without its record the next run needs the checkpoint
