@@ -119,6 +119,7 @@ class Chain:
             self.reference = self.reference or self.clone.outputs()
             self._compare()
         self.counts = notes["counts"]
+        self._fresh()  # copies of this clone begin so
 
     def run(self, kills: list[Kill]) -> None:
         """One run from step 1 through these kills to its end."""
