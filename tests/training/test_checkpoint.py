@@ -366,14 +366,3 @@ def test_c55_a_position_behind_the_plan_is_refused_with_both_numbers(tmp_path: P
     assert load(folder, steps=9).progress.step == 9
     with pytest.raises(InputError, match="was written after step 9, the plan has 8"):
         load(folder, steps=8)
-
-
-def test_c51_every_100_keep_2_best_at_200(tmp_path: Path) -> None:
-    """The checkpoints of the case, and which adapter `select: best` would take at its end."""
-    for step, best in ((100, 100), (200, 200), (300, 200), (400, 200)):
-        save(tmp_path, step, best=best)
-        checkpoints.prune(tmp_path, keep_last=1, best_step=best, written=step)
-    assert checkpoints.steps(tmp_path) == [200, 400]
-    last = load(checkpoints.directory(tmp_path, 400)).progress
-    assert last.best_step is not None
-    assert load(checkpoints.directory(tmp_path, last.best_step)).progress.step == 200

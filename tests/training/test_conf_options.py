@@ -1,10 +1,14 @@
-"""Every conf/ file that decides how training goes: composes, loads, trains three steps, twice."""
+"""Every file in conf/ composes, loads and trains three steps on the toy; those that decide how
+training goes do it twice, to the same bytes. A new file or group is among them by itself.
+
+That a file's values are those that are loaded: tests/spec/test_conf_files.py.
+"""
 
 from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
@@ -36,9 +40,16 @@ ALONGSIDE = {  # what a choice needs beside it
 }
 SINGLE = {"method=prompt", "method=prefix"}  # rows of one document
 NO_RANK = SINGLE | {"method=full"}
-CHOICES = [
-    f"{group}={file.stem}" for group in GROUPS for file in sorted((ROOT / "conf" / group).glob("*"))
+OPTIONS = [f"{f.parent.name}={f.stem}" for f in sorted((ROOT / "conf").glob("*/*"))]
+CHOICES = [choice for choice in OPTIONS if choice.partition("=")[0] in GROUPS]
+OTHERS = [choice for choice in OPTIONS if choice not in CHOICES]
+VALUES = [  # what conf/config.yaml sets itself, by the schema
+    f"{name}={value}"
+    for name, field in Spec.model_fields.items()
+    if get_origin(field.annotation) is Literal
+    for value in get_args(field.annotation)
 ]
+CUDA_VALUES = {"precision=tf32", "device=cuda"}
 TOY = ["experiment=toy", "determinism.threads=1", "checkpoint.select=best"]
 
 
@@ -84,15 +95,30 @@ def as_one_document(row: Row) -> Row:
 def composed(choice: str, *more: str) -> tuple[Spec, str]:
     with chdir(ROOT):  # where conf/ is stamped
         small = [] if choice in NO_RANK else ["method.r=2"]
-        text = compose(ROOT, [*TOY, *small, *ALONGSIDE.get(choice, []), choice, *more])
+        toy = [choice if choice.startswith("experiment=") else TOY[0], *TOY[1:]]
+        text = compose(ROOT, [*toy, *small, *ALONGSIDE.get(choice, []), choice, *more])
     return validate(parse(text)), text
 
 
 def test_no_file_is_left_out() -> None:
-    files = [path for group in GROUPS for path in (ROOT / "conf" / group).iterdir()]
-    assert len(CHOICES) == len(files) >= 21
+    conf = ROOT / "conf"
+    files = {path for path in conf.rglob("*") if path.is_file()}
+    tried = {conf / choice.replace("=", "/") for choice in CHOICES + OTHERS}
+    assert files == {path.with_suffix(".yaml") for path in tried | {conf / "config"}}
+    assert len(CHOICES) >= 26
+    assert len(OTHERS) >= 19
     assert set(CHOICES) >= CUDA_ONLY | ALONGSIDE.keys()
-    assert {path.suffix for path in files} == {".yaml"}
+    assert {"kernels=plain", "precision=fp16", *CUDA_VALUES} <= set(VALUES)
+
+
+@pytest.mark.parametrize("choice", OTHERS + [v for v in VALUES if v not in CUDA_VALUES])
+def test_the_other_files_compose_load_and_train_too(choice: str, checkout: Path) -> None:
+    _, text = composed(choice)
+    Path("params.yaml").write_text(text, encoding="utf-8")
+    train.run()
+    report = writers.read_json(Path("reports/train.json"))
+    assert (report["steps"], report["skipped_steps"]) == (3, 0)
+    assert report["loss_last"] != report["loss_first"]
 
 
 @pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice not in CUDA_ONLY])
@@ -136,6 +162,20 @@ def test_virtual_tokens_train_over_a_quantised_base(
     manifest = read_manifest(train.MANIFEST)
     model = load_evaluated(manifest, train.OUT / "adapter", dtype="fp32", threads=1)
     assert model.virtual_tokens == spec.method.virtual_tokens
+
+
+@pytest.mark.parametrize("choice", sorted(CUDA_VALUES))
+def test_a_value_that_needs_cuda_composes_and_is_refused_without(
+    choice: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    _, text = composed(choice)
+    Path("params.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        train.run()
+    (finding,) = caught.value.findings
+    assert finding.field == choice.partition("=")[0]
+    assert not train.OUT.exists()
 
 
 @pytest.mark.parametrize("choice", sorted(CUDA_ONLY))

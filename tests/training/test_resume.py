@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from hashtune import writers
 from hashtune.errors import InputError, Stopped
-from hashtune.packing.steps import plan_steps
-from hashtune.records import Row
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training import loop as loops
 from hashtune.training.loop import Loop
@@ -201,31 +199,6 @@ def test_c46_rows_after_a_resume_are_the_rows_of_the_plan(
     assert seen == [[0, 1], [2, 3], [4, 5], [3, 0], [5, 2], [1, 4]]
 
 
-def test_c46_ten_rows_three_epochs_stopped_after_step_seven(
-    make_loop: MakeLoop, make_row: Callable[[int, list[int]], Row], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The case's own numbers, over the order that pack makes: 5 steps an epoch, 15 in all."""
-    rows = [make_row(number, [4]) for number in range(10)]
-    steps = plan_steps(rows, rows_per_step=2, epochs=3, max_steps=None, data_seed=0)
-    the_plan = Plan(rows, [step.rows for step in steps], [])
-    seen: list[list[int]] = []
-    real = loops.train_step
-
-    def step(trainee: Any, optimizer: Any, rows: Any, **settings: Any) -> Any:
-        seen.append([row.row for row in rows])
-        return real(trainee, optimizer, rows, **settings)
-
-    monkeypatch.setattr(loops, "train_step", step)
-    straight = stop_at(make_loop, "straight", [], the_plan=the_plan)
-    whole, seen = list(seen), []
-    resumed = stop_at(make_loop, "resumed", [7], the_plan=the_plan)
-    assert len(whole) == 15
-    assert seen == whole
-    assert whole[5:10] != whole[:5]  # the second epoch has an order of its own
-    assert sorted(number for numbers in seen for number in numbers) == sorted([*range(10)] * 3)
-    assert equal(straight, resumed)
-
-
 def test_c48_the_next_step_after_a_resume_has_the_same_loss(make_loop: MakeLoop) -> None:
     """With dropout, stopped in the middle of an epoch; its generators are those of the save."""
     straight = stop_at(make_loop, "straight", [], dropout=0.5)
@@ -243,20 +216,6 @@ def test_c48_the_next_step_after_a_resume_has_the_same_loss(make_loop: MakeLoop)
         if point.get("train/loss") is not None
     ]
     assert losses == expected[:3]
-
-
-def test_c53_another_split_of_sixteen_rows_has_the_same_plan_and_goes_on_at_row_1600(
-    make_row: Callable[[int, list[int]], Row],
-) -> None:
-    """The position counts steps of the plan, whose rows a step are micro x accumulation x ranks:
-    the declared rule keeps them, and another number of rows is another plan (another identity)."""
-    rows = [make_row(number, [2]) for number in range(1700)]
-    order = {"epochs": 1, "max_steps": None, "data_seed": 0}
-    eight_ranks = plan_steps(rows, rows_per_step=1 * 2 * 8, **order)
-    four_ranks = plan_steps(rows, rows_per_step=1 * 4 * 4, **order)
-    assert eight_ranks == four_ranks
-    assert sum(len(step.rows) for step in four_ranks[:100]) == 1600
-    assert plan_steps(rows, rows_per_step=1 * 2 * 4, **order) != eight_ranks
 
 
 def test_c53_micro_batches_split_otherwise_go_on_in_the_same_rows(

@@ -1,4 +1,4 @@
-"""hashtune: compose, check, base, inspect, step, chat. Each is imported when it is called."""
+"""hashtune: its commands. The module of a command is imported when it is called."""
 
 import argparse
 import sys
@@ -56,7 +56,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="hashtune", description="Rebuild any fine-tuned adapter from Git and data hashes."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_compose, _add_check, _add_base, _add_inspect, _add_step, _add_chat):
+    for add in (
+        *(_add_compose, _add_check, _add_base, _add_inspect, _add_step, _add_chat),
+        *(_add_verify, _add_doctor),
+    ):
         add(commands)
     return parser
 
@@ -132,6 +135,40 @@ def _add_chat(commands: Commands) -> None:
     chat.set_defaults(command=_chat)
 
 
+def _add_verify(commands: Commands) -> None:
+    verify = commands.add_parser(
+        "verify",
+        help="rebuild a revision from Git and data hashes, and compare every output",
+        description="Rebuild a revision with an empty cache and an empty store, and compare every "
+        "output with the recorded one. Exit code 0 for identical bits, 1 for a difference.",
+    )
+    verify.add_argument(
+        "revision",
+        nargs="?",
+        default="HEAD",
+        metavar="REV",
+        help="a commit, branch or tag such as triage@v1.0.0 (default: HEAD)",
+    )
+    verify.add_argument("--steps", metavar="N", help="train N steps only and compare their curves")
+    verify.add_argument(
+        "--resume",
+        action="store_true",
+        help="instead: train 100 steps (--steps) twice, once killed at 60 (--kill), and compare",
+    )
+    verify.add_argument("--kill", metavar="N", help="with --resume: the step to be killed after")
+    verify.set_defaults(command=_verify)
+
+
+def _add_doctor(commands: Commands) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="states of Git, DVC and the environment, each with the command that heals it",
+        description="Look for states in which a run goes wrong and name the command that heals "
+        "each. Changes nothing; exit code 1 when something needs healing.",
+    )
+    doctor.set_defaults(command=_doctor)
+
+
 def _compose(arguments: argparse.Namespace) -> int:
     from hashtune.cli.compose import run
 
@@ -166,6 +203,18 @@ def _chat(arguments: argparse.Namespace) -> int:
     from hashtune.cli.chat import run
 
     return run(Path(arguments.adapter), message=arguments.message, system=arguments.system)
+
+
+def _doctor(_arguments: argparse.Namespace) -> int:
+    from hashtune.cli.doctor import run
+
+    return run()
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from hashtune.cli.verify import run
+
+    return run(arguments)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Does a verdict, or a plan, belong to this state? Compares dvc.lock with params.yaml."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ PLAN_STAGES = ("prepare", "tokenize", "pack")
 
 def stale(lock_text: str, params: Mapping[str, Any], gate: Path) -> list[Finding]:
     """Findings when dvc.lock was made with other params, or gate.json is not what DVC recorded."""
-    stages = _stages(lock_text)
+    stages = read_stages(lock_text)
     try:
         recorded = {out["path"]: out["md5"] for out in stages["gate"]["outs"]}
     except (TypeError, KeyError) as error:
@@ -33,14 +33,15 @@ def stale(lock_text: str, params: Mapping[str, Any], gate: Path) -> list[Finding
 
 def other_plan(lock_text: str, params: Mapping[str, Any]) -> list[Finding]:
     """Findings when build/pack was made with other params, by what dvc.lock says of the stages."""
-    stages = _stages(lock_text)
+    stages = read_stages(lock_text)
     if "pack" not in stages:
         return [Finding("no-plan", "has no stage pack", file="dvc.lock", fix="dvc repro pack")]
     made = {name: stages[name] for name in PLAN_STAGES if name in stages}
     return _other_params(made, params, rule="other-plan", fix="dvc repro pack")
 
 
-def _stages(lock_text: str) -> dict[str, Any]:
+def read_stages(lock_text: str) -> dict[str, Any]:
+    """The `stages` of a dvc.lock; InputError when the file is cut or damaged."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -69,10 +70,18 @@ def _other_params(
             field=key,
             fix=fix,
         )
-        for name, stage in stages.items()
-        for key, value in stage.get("params", {}).get("params.yaml", {}).items()
-        if lookup(params, key) != value
+        for name, key, value in changed_params(stages, params)
     ]
+
+
+def changed_params(
+    stages: Mapping[str, Any], params: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Any]]:
+    """(stage, key, recorded value) of each recorded parameter whose value is another one now."""
+    for name, stage in stages.items():
+        for key, value in stage.get("params", {}).get("params.yaml", {}).items():
+            if lookup(params, key) != value:
+                yield name, key, value
 
 
 def lookup(params: Mapping[str, Any], dotted: str) -> object:

@@ -1,0 +1,170 @@
+"""States of Git, DVC and the environment in which a run goes wrong, each with what heals it.
+
+Every check takes the root of the project and returns findings; none changes anything.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+from hashtune.errors import Finding, InputError
+from hashtune.lineage.code import environment_findings, read_lock
+from hashtune.lineage.lock import read_stages
+
+LOCK = Path("dvc.lock")
+CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
+COMPOSED = ("params.yaml", "dvc.lock")
+HASH = re.compile(r"[0-9a-f]{32}(\.dir)?")
+GIT_LOCKS = ("index.lock", "HEAD.lock", "config.lock")
+STRAY = ("conf/params.yaml", "data/params.yaml", "src/params.yaml")
+
+
+def conflicts(root: Path) -> Iterator[Finding]:
+    """Merge markers in files that are composed or recorded, never merged by hand."""
+    files = [root / name for name in COMPOSED]
+    marked = [
+        file.name
+        for file in files
+        if file.is_file() and CONFLICT.search(file.read_text(encoding="utf-8", errors="replace"))
+    ]
+    if marked:
+        fix = (
+            f"git checkout --ours {' '.join(marked)} && hashtune compose && "
+            "dvc repro --pull --allow-missing"
+        )
+        yield Finding("merge-conflict", "holds merge markers", file=", ".join(marked), fix=fix)
+
+
+def cut_lock(root: Path) -> Iterator[Finding]:
+    """A dvc.lock that was cut off, emptied or deleted while Git has it."""
+    file = root / LOCK
+    known = git(root, "ls-files", "dvc.lock") != ""
+    if not file.is_file():
+        if known:
+            yield Finding("broken-lock", "is gone", file="dvc.lock", fix="git checkout dvc.lock")
+        return
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if CONFLICT.search(text):
+        return
+    try:
+        stages = read_stages(text)
+        broken = [name for name, stage in stages.items() if not _is_stage(stage)]
+        broken += _lost(root, stages)
+    except InputError:
+        broken = ["it"]
+    if broken:
+        way = "git checkout dvc.lock && dvc repro" if known else "rm dvc.lock && dvc repro"
+        message = f"was cut off or damaged ({broken[0]} cannot be read)"
+        yield Finding("broken-lock", message, file="dvc.lock", fix=way)
+
+
+def _lost(root: Path, stages: Mapping[str, object]) -> list[str]:
+    """Stages of dvc.yaml that the committed lock has and this one lost, and the last one where this
+    lock is the committed one up to some line: it was cut where it can still be read."""
+    before = git(root, "show", "HEAD:dvc.lock")
+    now = (root / LOCK).read_text(encoding="utf-8").rstrip()
+    try:
+        committed = read_stages(before)
+    except InputError:
+        return []
+    pipeline = (root / "dvc.yaml").read_text(encoding="utf-8")
+    names = yaml.safe_load(pipeline)["stages"]
+    if now != before and before.startswith(now) and names.keys() >= committed.keys():
+        return [list(stages)[-1]]
+    return [name for name in committed if name in names and name not in stages]
+
+
+def _is_stage(stage: object) -> bool:
+    """Whether an entry is whole: a command, and a hash for each of its files."""
+    if not isinstance(stage, dict) or "cmd" not in stage:
+        return False
+    files = [*(stage.get("deps") or ()), *(stage.get("outs") or ())]
+    return bool(files) and all(
+        isinstance(file, dict) and "path" in file and HASH.fullmatch(str(file.get("md5")))
+        for file in files
+    )
+
+
+def detached_head(root: Path) -> Iterator[Finding]:
+    """HEAD on no branch, as a killed `dvc exp run` leaves it."""
+    if git(root, "symbolic-ref", "--quiet", "HEAD") or not git(root, "rev-parse", "HEAD"):
+        return
+    moves = git(root, "reflog", "--format=%gs", "HEAD").splitlines()
+    found = (re.match(r"checkout: moving from (\S+) to ", line) for line in moves)
+    left = [match[1] for match in found if match]
+    branches = git(root, "branch", "--format=%(refname:short)").splitlines()
+    branch = next((name for name in left if name in branches), "BRANCH")
+    message = "HEAD is detached: a killed `dvc exp run` leaves it so, also after the next success"
+    yield Finding("detached-head", message, fix=f"git checkout {branch}")
+
+
+def git_locks(root: Path) -> Iterator[Finding]:
+    """Locks that a killed Git left behind; while one works they are its own."""
+    folder = root / git(root, "rev-parse", "--git-dir")
+    for name in GIT_LOCKS:
+        if (folder / name).is_file():
+            message = "a Git that was killed left its lock (or one is at work: then wait)"
+            yield Finding("git-lock", message, file=str(folder / name), fix=f"rm {folder / name}")
+
+
+def untracked(root: Path) -> Iterator[Finding]:
+    """Files that a queued or temporary run would miss, because it runs from Git."""
+    listed = git(root, "ls-files", "--others", "--exclude-standard", "--", "src", "conf", "data")
+    names = listed.splitlines()
+    if names:
+        message = "not in Git, so absent in --queue and --temp runs and in every clone"
+        fix = f"git add -N {' '.join(names)}"
+        yield Finding("untracked", message, file=", ".join(names), fix=fix)
+
+
+def stray_params(root: Path) -> Iterator[Finding]:
+    """A params.yaml that `dvc exp run` in a subfolder left."""
+    for name in STRAY:
+        if (root / name).is_file():
+            message = "`dvc exp run` in a subfolder wrote it; the one that counts is params.yaml"
+            yield Finding("stray-params", message, file=name, fix=f"rm {name}")
+
+
+def composition_off(root: Path) -> Iterator[Finding]:
+    """A .dvc/config that does not compose: `dvc exp run -S` would edit params.yaml alone."""
+    import configparser
+
+    config = configparser.ConfigParser()
+    config.read([root / ".dvc/config", root / ".dvc/config.local"], encoding="utf-8")
+    for option, value in (("enabled", "true"), ("plugins_path", "src")):
+        found = config.get("hydra", option, fallback="")
+        if found.lower() != value:
+            message = f"hydra.{option} is {found!r}: dvc exp run would not compose conf/"
+            fix = f"dvc config hydra.{option} {value}"
+            yield Finding("composition-off", message, file=".dvc/config", fix=fix)
+
+
+def other_environment(root: Path) -> Iterator[Finding]:
+    """Packages that are not installed in their locked version."""
+    file = root / "requirements.lock"
+    lock = read_lock(file.read_text(encoding="utf-8"), file=file.name)
+    yield from environment_findings(lock, lock)
+
+
+def unfinished(root: Path) -> Iterator[Finding]:
+    """Temporary folders and files that a stage killed with SIGKILL left; nothing reads them."""
+    left = sorted(
+        path.relative_to(root).as_posix()
+        for folder in ("build", "reports")
+        for path in (root / folder).rglob(".*.tmp")
+    )
+    if left:
+        message = f"{len(left)} unfinished outputs of killed stages; nothing reads them"
+        yield Finding("unfinished", message, file=left[0], fix=f"rm -r {' '.join(left)}")
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What a Git command prints, stripped; "" when it fails or there is no Git."""
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
