@@ -35,7 +35,8 @@ prove: setup ## the slow proofs (bench/): on the real base, and 10,000 mutated d
 	python bench/fuzz_data.py
 
 runs: setup ## the readable columns of dvc exp show
-	dvc exp show --only-changed --param-deps --drop '^(src|build|conf|data|reports|params)(/[^:]*|\.yaml)?$$'
+	dvc exp show --only-changed --param-deps --drop \
+	  '^(src|build|conf|data|reports|params)(/[^:]*|\.yaml)?$$|(^|:)run\.experiment$$|sha256$$'
 
 lock: ## write requirements.lock from pyproject.toml
 	pip-compile --quiet --extra dev --strip-extras --unsafe-package pip --no-header \

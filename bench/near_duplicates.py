@@ -24,7 +24,8 @@ from typing import Any
 
 from prepare_memory import peak
 
-from hashtune.data.near_duplicates import first_alike, jaccard, meeting_points, shingles
+from hashtune.data.alike import first_alike, meeting_points, ranked
+from hashtune.data.near_duplicates import jaccard, shingles
 
 THRESHOLD, WORDS, PERMUTATIONS = 0.8, 3, 128
 EVERY = 20
@@ -96,14 +97,14 @@ def all_pairs(some: list[str]) -> Pairs:
 
 def drop_ours(every: list[str]) -> int:
     """Rows that the exact join drops."""
-    return len(first_alike(lambda row: shingles(every[row], WORDS), len(every), THRESHOLD))
+    return len(first_alike((shingles(text, WORDS) for text in every), THRESHOLD))
 
 
 def pairs_ours(some: list[str]) -> Pairs:
     """Pairs that meet at a rare shingle."""
     held: dict[int, list[int]] = {}
     found: Pairs = set()
-    sets = (shingles(text, WORDS) for text in some)
+    sets = ranked(shingles(text, WORDS) for text in some)
     for row, points in enumerate(meeting_points(sets, THRESHOLD)):
         for point in points:
             found |= {(other, row) for other in held.get(point, ())}

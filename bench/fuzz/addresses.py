@@ -48,6 +48,10 @@ def address(random: Random, folder: Path) -> Address:
     scheme = random.choice(("file", "http", "ftp", "memory", "github", "HTTPS", "data", "local"))
     user = random.choice(("me", f"me:{SECRET}", f":{SECRET}", SECRET))
     host = random.choice(("h.example", "[::1]", "h.example:1"))
+    known = random.choice(("https", "s3", "http"))
+    signed = random.choice(("X-Amz-Signature", "sig", "token", "access_token", "api-key"))
+    port = random.choice((0, -1, 65536, "x", "1:1"))
+    label = random.choice(("..", "a..b", "x" * 64, "."))
     wrong = writers.sha256_bytes(random.randbytes(4))
     return random.choice(
         (
@@ -80,7 +84,15 @@ def address(random: Random, folder: Path) -> Address:
             Address(f"https://{user}@{host}/{NAME}", "secret", "secret"),
             Address(f"s3://{user}@bucket/{NAME}", "secret", "secret"),
             Address(f"https://[{user}@x/{NAME}", "secret", "secret"),
+            Address(f"{scheme}://{user}@{host}/{NAME}", "secret", "secret"),
+            Address(f"{known}://{host}/{NAME}?{signed}={SECRET}", "secret", "secret"),
+            Address(f"{known}://{host}/{NAME}?v=1&{signed.upper()}={SECRET}", "secret", "secret"),
             Address(f"https://[x/{NAME}", "address", "address"),
+            Address(f"https://h.example:{port}/{NAME}", "address", "address"),
+            Address(f"https://{label}/{NAME}", "address", "address"),
+            Address(f"https://:443/{NAME}", "address", "address"),
+            Address(f"s3://bucket{random.choice(('', '/', '//'))}", "address", "address"),
+            Address(f"https://{host}/{NAME}?version=3&token_count=4", "", ""),
             Address(f"https:///{NAME}", "address", "address"),
             Address("s3://", "address", "address"),
             Address(f"https://{host}/{NAME}", "", ""),

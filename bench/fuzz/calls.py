@@ -26,6 +26,10 @@ def _with(*calls: object) -> dict[str, Any]:
     return {"role": "assistant", "content": "", "tool_calls": list(calls)}
 
 
+def _bare(message: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key != "content"}
+
+
 PRINTED: list[tuple[str, object, str]] = [
     ("object", {"b": 1, "a": "Rom"}, '{"b": 1, "a": "Rom"}'),  # in the order of the file
     ("text", '{"b": 1, "a": "Rom"}', '{"b": 1, "a": "Rom"}'),
@@ -78,6 +82,8 @@ CALLS: list[Call] = [
     ("not-a-list", "wrong-type", {**_with(), "tool_calls": {"name": "f"}}, [TOOL, LAST]),
     ("by-tool", "role-order", LAST, [{**TOOL, "tool_calls": [{"name": "f"}]}, LAST]),
     ("no-calls", "blank", _with(), [TOOL, LAST]),
+    ("absent-content", _printed("{}"), _bare(_says({})), [TOOL, LAST]),
+    ("absent-no-calls", "missing", _bare(_with()), [TOOL, LAST]),
     ("no-calls-null", "null", {**_with(), "content": None}, [TOOL, LAST]),
     (
         "control-argument",

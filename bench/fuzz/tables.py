@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from fuzz.case import BOM, Case
 from fuzz.rows import TEXTS
+from fuzz.text import another_format
 
 
 def table(random: Random) -> Case:
@@ -29,7 +30,7 @@ def table(random: Random) -> Case:
         line = _table_row(random, case, out, writer, line)
     case.data = out.getvalue().encode("utf-8")
     choice = random.choice(
-        ("", "", "bom", "utf-16", "header", "twice", "delimiter", "open", "byte")
+        ("", "", "bom", "utf-16", "header", "twice", "delimiter", "open", "byte", "other")
     )
     case.maker += f" {choice}"
     header, _, body = case.data.partition(b"\n")
@@ -37,6 +38,9 @@ def table(random: Random) -> Case:
         case.data = BOM + case.data
     elif choice == "utf-16":
         case.data = out.getvalue().encode("utf-16")
+        case.only(f"not-{kind}", 1)
+    elif choice == "other":
+        case.data = another_format(random, case.data)
         case.only(f"not-{kind}", 1)
     elif choice == "header":
         case.data = header.replace(b"output", b"Output", 1) + b"\n" + body
@@ -106,14 +110,26 @@ def parquet(random: Random) -> Case:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink, compression=random.choice(("none", "zstd", "snappy")))
     case.data = sink.getvalue().to_pybytes()
-    choice = random.choice(("", "", "cut", "magic", "text", "column"))
+    choice = random.choice(("", "", "cut", "magic", "text", "column", "used", "unused"))
     case.maker += f" {choice}"
     if choice == "cut":
         case.data = case.data[: random.randrange(4, len(case.data))]
         case.only("not-parquet", 0)
     elif choice == "magic":
-        case.data = b"PAR2" + case.data[4:]
+        case.data = random.choice((b"PAR2" + case.data[4:], another_format(random, case.data)))
         case.only("not-parquet", 0)
+    elif choice in {"used", "unused"}:  # by the schema, though no row needs it
+        name = random.choice(("group", "system", "input") if choice == "used" else ("id", "score"))
+        strange = random.choice(
+            (pa.array([0] * len(rows), pa.date32()), pa.array([b"\xff"] * len(rows)))
+            if choice == "used"
+            else (pa.array([float("nan")] * len(rows)), pa.array([0] * len(rows), pa.time32("s")))
+        )
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({**columns, name: strange}), sink)
+        case.data = sink.getvalue().to_pybytes()
+        if choice == "used":
+            case.only("column-type", 0)
     elif choice == "text":
         case.data = b'{"instruction": "a", "output": "b"}\n'
         case.only("not-parquet", 0)

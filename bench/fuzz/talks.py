@@ -114,12 +114,6 @@ def _reasons(_: Random, u: str, a: str) -> list[Talk]:
         ("reasoning-twice", "forgets", _refused("unstable"), one * 2),
         ("reasoning-empty", "base", _trained(a), [_user(u), _answer(a, reasoning_content="")]),
         ("reasoning-null", "agent", _trained(a), [_user(u), _answer(a, reasoning_content=None)]),
-        (
-            "reasoning-type",
-            "agent",
-            _refused("content-type"),
-            [_user(u), _answer(a, reasoning_content=["hm"])],
-        ),
         ("never-closed", "base", _refused("open-reasoning"), [_user(u), _answer("<think>hm")]),
         ("opened", "opens", _trained(f"hm\n</think>\n\n{a}"), own),
         ("opened-twice", "opens", _trained(*[f"hm\n</think>\n\n{a}"] * 2), own * 2),
@@ -189,7 +183,8 @@ def talk_row(random: Random, template: str) -> Row:
     value = {"messages": messages}
     if isinstance(result, str):
         return Row(name, written(random, value), value, bad=result)
-    return Row(name, written(random, value), value, kept=messages, outcome=result)
+    kept = [{"content": None, **message} for message in messages]
+    return Row(name, written(random, value), value, kept=kept, outcome=result)
 
 
 def talks(random: Random) -> Case:

@@ -1,6 +1,8 @@
 """JSON lines and JSON arrays of sound, bad and damaged rows, and faults of the whole file."""
 
+import bz2
 import gzip
+import lzma
 from random import Random
 
 from fuzz.case import ANYTHING, BOM, Case
@@ -55,7 +57,9 @@ def _seen_by_jsonl(random: Random, row: Row, line: int, first: bool) -> Row:
 
 def _spoil_text(random: Random, case: Case, last: Row, line: int) -> None:
     """At times something that concerns the whole file."""
-    choice = random.choice(("", "", "", "bom", "no-end", "cut", "utf-16", "gzip", "empty", "array"))
+    choice = random.choice(
+        ("", "", "", "bom", "no-end", "cut", "utf-16", "other", "empty", "array", "carriage")
+    )
     case.maker += f" {choice}"
     if choice == "bom" and not case.data.startswith((b"\n", b"\r", b" ")):
         case.data = BOM + case.data
@@ -67,16 +71,39 @@ def _spoil_text(random: Random, case: Case, last: Row, line: int) -> None:
         case.kept.pop(line, None), case.bad.pop(line, None)
         case.damaged = [found for found in case.damaged if found[1] != line]
         case.damaged.append(("cut-off-line", line))
-    elif choice in {"utf-16", "gzip"}:
-        text = case.data.decode("utf-8", "replace")
-        case.data = gzip.compress(case.data) if choice == "gzip" else text.encode("utf-16")
+    elif choice == "utf-16":
+        case.data = case.data.decode("utf-8", "replace").encode("utf-16")
         case.only(f"not-{case.format}", 1)
+    elif choice == "other":
+        case.data = another_format(random, case.data)
+        case.only(f"not-{case.format}", 1)
+    elif choice == "carriage":  # as old Macs ended lines: one line, more than one value
+        row = kept_row(random, case.schema)
+        case.data = b"\r".join([row.text] * random.randint(2, 4)) + random.choice((b"", b"\r"))
+        case.only("json", 1)
     elif choice == "empty":
         case.data = random.choice((b"", b"\n", b" \r\n\n", BOM))
         case.only("no-rows", 0)
     elif choice == "array":
         case.data = b"[\n" + case.data + b"]\n"
         case.only("array", 1)
+
+
+def another_format(random: Random, data: bytes) -> bytes:
+    """The file packed, or something else in its place."""
+    pack = random.choice((gzip.compress, bz2.compress, lzma.compress, None))
+    if pack:
+        return bytes(pack(data))
+    return random.choice(
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+            b"<!DOCTYPE html>\n<title>404</title>\n",
+            b"PK\x03\x04" + random.randbytes(20),
+            b"SQLite format 3\0" + random.randbytes(20),
+            b"ARROW1\0\0" + random.randbytes(20),
+            b"%PDF-1.7\n" + random.randbytes(20),
+        )
+    )
 
 
 def long_line(random: Random) -> Case:
@@ -101,7 +128,7 @@ def array(random: Random) -> Case:
     case.data = b"[\n" + b",\n".join(row.text for row in rows)
     for line, row in enumerate(rows, start=2):
         case.note(row, line)
-    choice = random.choice(("", "", "bom", "comma", "cut", "more", "object", "gzip", "empty"))
+    choice = random.choice(("", "", "bom", "comma", "cut", "more", "object", "other", "empty"))
     case.maker += f" {choice}"
     if choice == "cut":
         if rows[-1].value is None:
@@ -124,8 +151,8 @@ def array(random: Random) -> Case:
     elif choice == "object":
         case.data = b'{"rows": ' + case.data + b"}"
         case.only("not-json", 1)
-    elif choice == "gzip":
-        case.data = gzip.compress(case.data)
+    elif choice == "other":
+        case.data = another_format(random, case.data)
         case.only("not-json", 1)
     elif choice == "empty":
         case.data = b"[ \n]"

@@ -53,7 +53,7 @@ def main(stage: str, run: Callable[[], None]) -> None:
     except Stopped as error:
         _die(f"{stage}: stopped, can resume. {error}", EXIT_STOPPED)
     except KeyboardInterrupt:
-        _die(f"{stage}: interrupted; it starts over next time", EXIT_INTERRUPTED)
+        _die(f"{stage}: interrupted; `dvc repro` runs it again", EXIT_INTERRUPTED)
     except Exception:  # noqa: BLE001  the edge: keeps the traceback and exits 70
         traceback.print_exc()
         _die(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 IGNORE_INDEX = -100  # label of a token without loss, as torch's cross_entropy reads it
+REASONING = ("reasoning_content", "thinking", "reasoning")  # fields of a message
 TEXT = "text"  # role of the only message of a plain text, which is no conversation
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hashtune.chat import bodies, chunks, examples, summary
 from hashtune.chat import messages as chat_messages
-from hashtune.data import cleaning, lines, messages, readers, sources
+from hashtune.data import cleaning, lines, located, messages, readers, sources
 from hashtune.spec import pins
 from hashtune.stages import prepare
 
@@ -112,7 +112,7 @@ def test_every_address_is_refused_as_stated(fuzz_data, tmp_path):
         (pins, "address_fault", lambda _: None, "spec finds [], expected 'secret'"),
         (prepare, "address_fault", lambda _: None, "prepare prints the secret"),
         (pins, "place", lambda root, uri: ((root / uri).resolve(), True), "Traceback"),
-        (sources, "_uri_fault", lambda _: None, "expected 'outside'"),
+        (located, "_uri_fault", lambda _: None, "expected 'outside'"),
     ],
 )
 def test_a_planted_leak_is_caught(fuzz_data, tmp_path, monkeypatch, fault):

@@ -400,12 +400,13 @@ def test_c20_an_answer_is_never_cut_away() -> None:
     example = Example("e", "e", "rows.jsonl", [5] * 13, [-100] * 10 + [5] * 3)
     kept, (line,) = fit([example], max_seq_len=8, over_length="drop", lines={"e": 1})
     assert kept == []
-    said = "0 of 3 trained tokens would be left (prompt alone is 10), and the end marker lost"
-    assert (line.line, line.detail) == (1, f"13 tokens exceed 8: {said}")
+    said = "0 supervised tokens after truncation to 8 (prompt alone is 10), end marker lost: "
+    said += "13 tokens, 3 of them supervised, exceed 8"
+    assert (line.line, line.detail) == (1, said)
     with pytest.raises(InputError) as caught:
         fit([example], max_seq_len=8, over_length="error", lines={"e": 1})
     (finding,) = caught.value.findings
-    assert str(finding).startswith(f"rows.jsonl:1: 13 tokens exceed 8: {said} [over-length]\n")
+    assert str(finding).startswith(f"rows.jsonl:1: {said} [over-length]\n")
 
 
 def test_c20_a_cut_answer_says_that_its_end_marker_is_lost(
@@ -418,8 +419,8 @@ def test_c20_a_cut_answer_says_that_its_end_marker_is_lost(
         kept, (line,) = fit([example], max_seq_len=limit, over_length="drop", lines={"c": 1})
         assert (kept, line.line) == ([], 1)
         assert line.detail == (
-            f"9 tokens exceed {limit}: {left} of 3 trained tokens would be left (prompt alone is "
-            "6), and the end marker lost"
+            f"{left} supervised tokens after truncation to {limit} (prompt alone is 6), end marker "
+            f"lost: 9 tokens, 3 of them supervised, exceed {limit}"
         )
 
 
@@ -447,7 +448,7 @@ def test_c21_the_mask_needs_no_generation_tags(
     )
     (finding,) = refused(template, messages, line=4)
     assert (finding.file, finding.line, finding.field) == ("rows.jsonl", 4, "messages[1]")
-    assert finding.message == "0 trained spans, expected 1"
+    assert finding.message == "0 trained spans, expected 1 (template base)"
 
 
 def without_end(example: Example) -> Example:

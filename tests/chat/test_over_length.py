@@ -44,8 +44,8 @@ def test_c33_over_length_is_dropped_whole_with_a_ledger_line() -> None:
     kept, dropped = fit(examples(13, 10), max_seq_len=10, over_length="drop", lines=lines)
     assert [example.id for example in kept] == ["e10"]
     detail = (
-        "13 tokens exceed 10: 0 of 3 trained tokens would be left (prompt alone is 10), "
-        "and the end marker lost"
+        "0 supervised tokens after truncation to 10 (prompt alone is 10), end marker lost: "
+        "13 tokens, 3 of them supervised, exceed 10"
     )
     assert dropped == [Dropped("e13", "triage", 1, "over_length", detail)]
 
@@ -103,8 +103,8 @@ def test_the_longest_beginning_of_whole_turns_that_fits(
         (15, "16 tokens exceed 15: the first 14 are kept; no trained turn is lost"),
         (
             4,
-            "16 tokens exceed 4: 1 of 8 trained tokens would be left (prompt alone is 3), "
-            "and the end marker lost",
+            "1 supervised tokens after truncation to 4 (prompt alone is 3), end marker lost: "
+            "16 tokens, 8 of them supervised, exceed 4",
         ),
     ],
 )

@@ -1,11 +1,13 @@
 """Stops come from the template, the tokenizer, the generation config and the declaration."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from hashtune.chat.stops import StopSet, stop_sequences
+from hashtune.errors import InputError
 
 
 def test_printed_stop_comes_before_the_eos_of_the_tokenizer(
@@ -86,3 +88,37 @@ def test_first_stop(text: str, expected: tuple[int, int] | None) -> None:
 
 def test_the_longest_of_two_that_start_together() -> None:
     assert StopSet(("<e>", "<e>\n"), ((1,), (1, 2))).first("x<e>\n") == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "{% if m.role == 'user' %}{{ m.content }}{% endif %}",
+            "the template prints nothing of it",
+        ),
+        ("{{ m.content }}{% if m.role != 'user' %}{{ raise_exception('no') }}{% endif %}", "(no)"),
+    ],
+)
+@pytest.mark.parametrize(("name", "file"), [("base", None), ("conf/t.jinja", "conf/t.jinja")])
+def test_c21_a_template_without_answers_is_named(
+    make_template: Callable[..., Any], body: str, said: str, name: str, file: str | None
+) -> None:
+    text = "{% for m in messages %}{{ '<|' + m.role + '|>' }}" + body + "<|end|>{% endfor %}"
+    template = dataclasses.replace(make_template(text), name=name)
+    with pytest.raises(InputError) as caught:
+        stop_sequences(template, eos_ids=[], declared=[])
+    (finding,) = caught.value.findings
+    assert (finding.file, finding.field) == (file, "tokenizer.chat_template")
+    assert finding.message.startswith(f"the template {name} takes no plain chat: messages[1]")
+    assert finding.message.endswith(said)
+
+
+def test_a_template_of_one_question_has_stops(make_template: Callable[..., Any]) -> None:
+    text = (
+        "{% if messages|length > 2 %}{{ raise_exception('one question only') }}{% endif %}"
+        "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    found = stop_sequences(make_template(text), eos_ids=[], declared=[])
+    assert found.texts == ("<|end|>", "</s>")

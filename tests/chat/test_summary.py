@@ -1,11 +1,15 @@
 """The report of a split: rows in = kept + dropped, lengths, samples."""
 
+import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hashtune.chat.chunks import tokenize_rows
+from hashtune.chat.examples import tokenize_conversation
 from hashtune.chat.limits import Gains, curve, distribution, loss
 from hashtune.chat.over_length import fit
 from hashtune.chat.summary import Tally, summarise, tally
@@ -47,6 +51,8 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
         "kept": 1,
         "cut": 0,
         "dropped": {"over_length": 1},
+        "answers_without_prompt": 0,
+        "answers_masked": 0,
         "turns": 11,
         "turns_trained": 11,
         "turns_lost": 10,
@@ -84,6 +90,22 @@ def test_counts(byte_tokenizer: Callable[..., Any]) -> None:
             "suggested_max_seq_len": {"loses_nothing": 64, "loses_one_percent": 64},
         },
         "length_curve": curve(distribution(found)),
+        "length_table": {
+            "drop": {
+                "lengths": [6, 20],
+                "examples": [0, 1, 2],
+                "turns": [0, 1, 11],
+                "tokens": [0, 6, 26],
+                "trained": [0, 3, 13],
+            },
+            "split": {  # the short one ends with its turn, the long one has ten
+                "lengths": [2, 4, 6, 8, 10, 12, 14, 16, 18, 20],
+                "examples": [0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2],
+                "turns": [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11],
+                "tokens": [0, 2, 4, 12, 14, 16, 18, 20, 22, 24, 26],
+                "trained": [0, 1, 2, 6, 7, 8, 9, 10, 11, 12, 13],
+            },
+        },
         "samples": [{"id": "a", "first": ["y", "o", "</s>"], "last": "</s>"}],
     }
 
@@ -177,3 +199,41 @@ def test_the_table_says_what_fit_loses_at_any_limit_under_both_policies(
         assert report["rows_in"] == report["kept"] + sum(report["dropped"].values())
         assert {name: said[name] for name in LOST} == {name: report[name] for name in LOST}
         assert said["examples_lost"] == sum(report["dropped"].values())
+
+
+def test_answers_without_loss_are_counted(
+    make_template: Callable[..., Any], sources: dict[str, str], stops_of: Callable[..., Any]
+) -> None:
+    """Both rows begin with an answer; one has a masked and a trained one, one a trained one."""
+    template = make_template(sources["plain"])
+    tokenize = partial(
+        tokenize_conversation,
+        template=template,
+        stops=stops_of(template),
+        loss_on="assistant",
+        unstable="error",
+        mismatch="error",
+    )
+    first = {"role": "assistant", "content": "hello"}
+    rows = [
+        [first, *turn("hi", "yo", train=False), *turn("and?", "ok")],
+        [first, *turn("hi", "yo")],
+    ]
+    chunk = tokenize_rows(
+        [
+            {"id": f"c{n}", "source": "s", "line": n, "messages": json.dumps(messages)}
+            for n, messages in enumerate(rows, 1)
+        ],
+        tokenize=tokenize,
+        limit=partial(fit, max_seq_len=100, over_length="drop"),
+    )
+    report = summarise(chunk.counts, chunk.samples, tokenizer=template.tokenizer)
+    assert (report["answers_without_prompt"], report["answers_masked"]) == (2, 1)
+    assert (report["turns"], report["turns_trained"]) == (2, 2)
+
+
+def turn(question: str, answer: str, **more: Any) -> list[dict[str, Any]]:
+    return [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": answer, **more},
+    ]

@@ -41,6 +41,49 @@ def test_a_hint_refuses_nothing(project, capsys):
     assert out.endswith("duration.epochs=9,optim.lr=0.25\n")
 
 
+def test_hints_about_the_length_of_the_run(project, capsys):
+    """Before pack max_steps is a bound; with its report and dvc.lock the steps are known."""
+    import hashlib
+
+    more = "schedule.warmup_fraction=null"
+    main(["compose", "duration.max_steps=500", "schedule.warmup_steps=120", more])
+    capsys.readouterr()
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    assert "hint: schedule.warmup_steps 120 is 24% or more of at most 500 steps" in out
+    assert "cuts nothing" not in out
+    (project / "reports").mkdir()
+    (project / "reports/pack.json").write_text('{"train": {"rows": 222}}')
+    md5 = hashlib.md5((project / "reports/pack.json").read_bytes()).hexdigest()
+    made = "params: {params.yaml: {data.packing: true}}"
+    outs = f"outs: [{{path: reports/pack.json, md5: {md5}}}]"
+    lock = f"stages: {{prepare: {{}}, tokenize: {{}}, pack: {{{made}, {outs}}}}}\n"
+    (project / "dvc.lock").write_text(lock)
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    assert "hint: schedule.warmup_steps 120 is 54% of 222 steps" in out
+    assert "hint: duration.max_steps 500 cuts nothing: 1 epoch holds 222 steps" in out
+    main(["compose", "schedule=wsd", "batch.grad_accum=1000", "checkpoint.keep_stable=9"])
+    capsys.readouterr()
+    assert main(["check"]) == 2  # one step: nothing can decay, and there is no step 9
+    err = capsys.readouterr().err
+    assert "override batch" not in err
+    assert "no update is left to decay: it begins at 0 of 1 [schedule-length]" in err
+    assert "[keep-stable]" in err
+    main(["compose", "duration.max_steps=500", "schedule.warmup_steps=120", more])
+    (project / "dvc.lock").write_text("stages:\n  pa")
+    assert main(["check"]) == 0  # not the spec's
+    assert "at most 500 steps" in capsys.readouterr().out
+
+
+def test_a_schedule_that_fits_into_no_run_is_refused(project, capsys):
+    wsd = ["schedule=wsd", "schedule.decay_fraction=null", "schedule.decay_start=400"]
+    main(["compose", *wsd, "checkpoint.keep_stable=500"])
+    assert main(["check"]) == 2
+    err = capsys.readouterr().err
+    assert "[schedule-length]" in err and "[keep-stable]" in err
+
+
 def test_a_tracker_that_does_not_exist_is_refused_before_dvc_removes_anything(
     project, monkeypatch, capsys
 ):
@@ -149,3 +192,18 @@ def test_another_clones_command_is_refused(project, capsys):
     (project / "src/hashtune").mkdir(parents=True)
     assert main(["check"]) == 2
     assert "foreign-code" in capsys.readouterr().err
+
+
+def test_make_runs_drops_columns_that_nobody_reads(root):
+    """What holds all overrides at once, or a hash, is wider than a terminal."""
+    import re
+
+    text = (root / "Makefile").read_text(encoding="utf-8").partition("\nruns:")[2]
+    (found,) = re.findall(r"--drop \\\n\s+'([^']+)'", text)
+    pattern = re.compile(found.replace("$$", "$"))
+    dropped = ("run.experiment", "params.yaml:run.experiment", "conf_sha256", "src")
+    dropped += ("data/triage/train.jsonl", "reports/machine/tokenize.json:output_sha256")
+    dropped += ("data.replay.sha256", "build/pack")
+    kept = ("optim.lr", "reports/tokenize.json:train.tokens", "data.max_seq_len", "data.name")
+    assert [name for name in dropped if not pattern.search(name)] == []
+    assert [name for name in kept if pattern.search(name)] == []

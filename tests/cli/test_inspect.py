@@ -1,14 +1,20 @@
 """hashtune inspect on outputs of the real tokenize and pack stages, synthetic base."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from hashtune import writers
 from hashtune.cli.main import main
+from hashtune.records import conversation_schema, row_schema
+from hashtune.spec.load import read_params
 
 
 @pytest.fixture
@@ -65,7 +71,9 @@ def test_rows_and_steps(inspect):
 
 
 def test_lengths_say_what_a_limit_loses(inspect):
-    lines = inspect("--lengths")[1].splitlines()
+    told = inspect("--lengths")[1].splitlines()
+    plot = [line.split() for line in told].index(["tokens", "examples"])
+    lines = told[:plot]
     assert lines[0] == "──────── train lengths"
     assert lines[1].startswith("  4 examples; tokens: p50 ")
     assert lines[2] == "  data.over_length=drop"
@@ -75,6 +83,44 @@ def test_lengths_say_what_a_limit_loses(inspect):
     for part in (lines[3:half], lines[half + 1 :]):  # the long one is a single turn
         assert [line.split()[:3] for line in part if line.split()[0] == "64"] == [["64", "1", "1"]]
         assert part[-2].endswith(" loses nothing") and "at most 1 %" in part[-1]
+
+
+def test_lengths_of_any_limit(inspect):
+    """The four examples by hand: what a limit of one token less than each loses."""
+    rows = [line.split() for line in inspect("--lengths")[1].splitlines()]
+    sizes = sorted(
+        len(ids) for ids in pq.read_table("build/tokenize/train.parquet")["input_ids"].to_pylist()
+    )
+    longest = int(next(row for row in rows if "max" in row)[-1])
+    every = [*sizes, longest]  # tokenize dropped the longest
+    assert len(every) == 4
+
+    def lost(*limits: int) -> list[list[int]]:
+        told = [line.split() for line in inspect("--lengths", *map(str, limits))[1].splitlines()]
+        half = told.index(["data.over_length=split"])
+        return [list(map(int, row)) for row in told[:half] if len(row) == 5 and row[0].isdecimal()]
+
+    for limit in (1, *every, *(size - 1 for size in every), 10**9):
+        gone = [size for size in every if size > limit]
+        [row] = lost(limit)
+        assert row[:2] == [limit, len(gone)]
+        assert row[3] == sum(gone)
+    limits = list(range(1, longest + 2))
+    table = lost(*reversed(limits))
+    assert [row[0] for row in table] == limits
+    for column in range(1, 5):  # a larger limit never loses more
+        assert [row[column] for row in table] == sorted(
+            (row[column] for row in table), reverse=True
+        )
+    assert table[0][1:4] == [4, 4, sum(every)] and table[-1][1:] == [0, 0, 0, 0]
+    assert lost(7, 7) == lost(7)
+
+
+def test_lengths_are_plotted(inspect):
+    lines = inspect("--lengths")[1].splitlines()
+    plot = lines[[line.split() for line in lines].index(["tokens", "examples"]) + 1 :]
+    assert sum(int(line.split()[1]) for line in plot) == 4
+    assert plot[0].count("#") == 40 and plot[-1].count("#") == 20  # of 2 and 1
 
 
 def test_dropped_rows_of_both_stages(inspect):
@@ -98,6 +144,120 @@ def test_page_does_not_run_the_data(inspect, tmp_path):
     code, _, error = inspect("--html", str(tmp_path / "nosuch" / "page.html"))
     assert (code, (tmp_path / "nosuch").exists()) == (2, False)
     assert "is no folder [unwritable]" in error
+
+
+@pytest.fixture
+def copied(outputs, inspect, tmp_path, monkeypatch):
+    """The same with a copy of the project, to change it."""
+    folder = tmp_path / "project"
+    shutil.copytree(outputs, folder, ignore=shutil.ignore_patterns("home"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+SECRET = "ann@example.org"
+ESCAPED = '{"output": "ann\\u0040example.org"}'
+
+
+def with_patterns():
+    """A list of one pattern, pinned in the spec, and a file that holds what it finds."""
+    line = json.dumps({"name": "email", "pattern": r"[a-z]+@[a-z.]+"}) + "\n"
+    writers.write_text(Path("pii.jsonl"), line)
+    params = read_params(Path("params.yaml"))
+    pin = writers.sha256_bytes(line.encode())
+    params["cleaning"]["patterns"] = [
+        {"name": "pii", "uri": "pii.jsonl", "sha256": pin, "action": "drop"}
+    ]
+    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    lines = [f'{{"output": "{SECRET}"}}', ESCAPED, '{"output": "ann at example"}']
+    writers.write_text(Path("toy.jsonl"), "\n".join(lines) + "\n")
+    reasons = ("pattern", "blank", "blank", "blank")
+    ledger = [
+        {"id": "z", "source": "toy", "line": n, "reason": reason, "detail": "pii.email in x"}
+        for n, reason in zip((1, 1, 2, 3), reasons, strict=True)
+    ]
+    writers.write_jsonl(Path("build/prepare/ledger.jsonl"), ledger)
+
+
+def test_what_a_pattern_list_keeps_out_is_not_shown(inspect, copied):
+    with_patterns()
+    page = copied / "page.html"
+    shown = [inspect("--dropped", reason, "-n", "9")[1] for reason in ("pattern", "blank")]
+    inspect("--dropped", "blank", "-n", "9", "--html", str(page))
+    for text in (*shown, re.sub("<[^>]*>", "", page.read_text(encoding="utf-8"))):
+        assert SECRET not in text and "0040" not in text
+    assert "the text is not shown: it holds what a pattern list keeps out" in shown[0]
+    assert shown[1].count("the text is not shown: pattern pii.email is found in it") == 2
+    assert "ann at example" in shown[1]
+    writers.write_text(Path("pii.jsonl"), "")  # another list than the spec's
+    code, out, err = inspect("--dropped", "blank")
+    assert (code, out) == (2, "") and "pii.jsonl: cleaning.patterns[0].sha256: " in err
+
+
+def test_a_conversation_that_tokenize_dropped_is_searched_too(inspect, copied):
+    with_patterns()
+    rows = writers.read_parquet(Path("build/prepare/train.parquet"))
+    for row in rows:
+        row["messages"] = row["messages"].replace("Water.", SECRET)
+    writers.write_parquet(Path("build/prepare/train.parquet"), rows, conversation_schema())
+    _, out, _ = inspect("--dropped", "over_length")
+    assert SECRET not in out and "pattern pii.email is found in it" in out
+
+
+def test_a_page_takes_the_place_of_a_page_only(inspect, copied):
+    page, data = copied / "page.html", copied / "toy.jsonl"
+    assert [inspect("--html", str(page))[0] for _ in range(2)] == [0, 0]
+    before = data.read_bytes()
+    link = copied / "link.html"
+    link.symlink_to(data)
+    for file in (data, link, Path("/dev/full"), copied):
+        code, out, err = inspect("--html", str(file))
+        assert (code, out) == (2, "")
+        assert "is there and is no page of hashtune inspect [unwritable]" in err
+    assert data.read_bytes() == before
+    assert link.is_symlink() and Path("/dev/full").is_char_device()
+    link.unlink()
+    link.symlink_to(page)  # a link to a page stays one
+    assert inspect("--html", str(link), "-n", "1")[0] == 0
+    assert link.is_symlink() and page.read_text(encoding="utf-8").count("<h2>") == 1
+
+
+def test_rows_of_another_plan_are_named(inspect, copied):
+    rows = writers.read_parquet(Path("build/pack/train.parquet"))
+    steps = writers.read_parquet(Path("build/pack/steps.parquet"))
+    missing = steps[0]["rows"][0]
+    kept = [row for row in rows if row["row"] != missing]
+    writers.write_parquet(Path("build/pack/train.parquet"), kept, row_schema())
+    code, out, err = inspect("--step", "1")
+    assert (code, out) == (2, "")
+    assert f"has no row {missing} of step 1 [other-plan]" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        ([], "tokenize/train"),
+        (["--rows", "0"], "pack/train"),
+        (["--step", "1"], "pack/train"),
+        (["--step", "1"], "pack/steps"),
+    ],
+)
+def test_an_output_of_another_version_names_its_columns(inspect, copied, arguments, file):
+    path = f"build/{file}.parquet"
+    name = "rows" if "steps" in file else "input_ids"
+    pq.write_table(pq.read_table(path).drop_columns([name]), path)
+    code, out, err = inspect(*arguments)
+    assert (code, out) == (2, "")
+    assert f"{path}: has no column {name} [broken-output]" in err
+
+
+def test_options_that_say_nothing_are_refused_at_once(inspect):
+    code, out, err = inspect("--step", "1", "--split", "eval", "--seed", "0", "-n", "0")
+    assert (code, out) == (2, "")
+    fields = [line.split(":")[0].strip() for line in err.split("\n") if line.startswith("  -")]
+    assert fields == ["-n", "--split", "--seed"]
+    assert inspect("--dropped", "blank", "--split", "train")[0] == 2
+    assert inspect("--lengths", "0")[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from hashtune import writers
+from hashtune.cli import step_run
 from hashtune.cli.main import main
 from hashtune.errors import Stopped
 from hashtune.spec.load import read_params
@@ -267,3 +269,38 @@ def test_the_update_of_the_step_is_not_what_is_measured(
     step("2", "--run")
     assert (order[0], order[-1]) == ("step", "step")
     assert set(order[1:-1]) == {"documents"}
+
+
+def test_full_fine_tuning_has_no_adapter_to_begin_with() -> None:
+    """Where the weights of step 3 came from, as the method calls it."""
+    fresh = SimpleNamespace(start=0, branched=False)
+    between = ", steps 1 to 2 trained again in memory"
+    for method, what, own in (
+        ("lora", "from the fresh adapter", "adapter"),
+        ("full", "from the pinned base", "weights"),
+    ):
+        assert step_run._start(3, None, fresh, method) == what + between
+        told = step_run._start(3, Path("mine"), fresh, method)
+        assert told.startswith(f"with the {own} mine; ")
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_chat_answers_with_what_was_trained(
+    step: Call, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
+) -> None:
+    """Real models: the adapter that train left, and a folder of whole weights under full."""
+    folder, name = Path("build/train/adapter"), "adapter"
+    if method == "full":
+        (base,) = (trained / "home").rglob("model.safetensors")
+        folder, name = tmp_path / "whole", "trained"
+        folder.mkdir()
+        wider = {key: tensor.float() for key, tensor in load_file(base).items()}
+        save_file(wider, folder / "model.safetensors")
+    assert main(["chat", "hi", "--adapter", str(folder)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("    base> ")
+    assert f"\n{name:>8}> " in out
+    if method == "full":  # the same weights say the same
+        first, second = out.removeprefix("    base> ").split(f"{name:>8}> ")
+        assert first == second

@@ -209,6 +209,64 @@ def test_empty_splits_are_findings(assembled):
     assert half.findings[0].rule == "fractions"
 
 
+def test_what_empties_a_split_is_named(assembled):
+    """One row, or one group larger than every fraction, leaves eval or train empty."""
+    fractions = {"eval": 0.0, "test": 0.4}
+    one_group = {"a": loaded("a", [f"t{i}" for i in range(9)], groups=["g"] * 9)}
+    for given_files in (files(a=["one"]), one_group):
+        prepared = assembled(given_files, {}, changed(fractions=fractions))
+        sizes = {name: len(rows) for name, rows in prepared.splits.items()}
+        empty = [name for name, size in sizes.items() if not size]
+        assert [f.field for f in prepared.findings] == [
+            {"train": "data.sources"}.get(name, f"data.{name}") for name in empty
+        ]
+        assert len(empty) == 2
+    longer = rules(min_chars=50)
+    found = assembled(files(a=["one"], eval=["e"], test=["t"]), {}, PLAIN, longer).findings
+    fixes = {finding.message: finding.fix for finding in found}
+    assert fixes["no row of a is left (min_chars 1)"].startswith("remove this source")
+    loosen = "loosen what drops rows (min_chars 1), or give data.sources more"
+    assert fixes["0 rows remain for train"] == loosen
+
+
+def test_a_group_is_the_same_as_a_number_and_as_text_and_may_be_missing(assembled):
+    """A row without a group is on its own, wherever the groups are."""
+    given_files = {
+        "a": loaded("a", ["one", "two"], groups=[7, None]),
+        "eval": loaded("eval", ["e", "f"], groups=["7", None]),
+        "test": loaded("test", ["t"], groups=["07"]),
+    }
+    prepared = assembled(given_files, {}, PLAIN)
+    assert prepared.report["groups"] == {"train_eval": 1, "train_test": 0, "eval_test": 0}
+    assert "group '7'" in prepared.findings[1].message
+
+
+def test_a_system_message_that_all_rows_share_is_no_leak(assembled):
+    """Nor is one that only train has; what it says of a question is."""
+    frame = "you are a helpful assistant who answers in one short sentence"
+    given_files = files(a=["one", "two"], eval=["e"], test=["t"])
+    for file in given_files.values():
+        for row in file.conversations:
+            row.messages.insert(0, {"role": "system", "content": frame})
+    suites = {"s": [Item("s", 1, ["are you a helpful assistant?"])]}
+    settings = changed(leakage_near=near(0.5))
+    prepared = assembled(given_files, suites, settings)
+    assert prepared.findings == []
+    hit = {"s": [Item("s", 1, ["say: a helpful assistant who"])]}
+    assert [f.rule for f in assembled(given_files, hit, settings).findings] == [
+        "leakage",
+        "leaked-item",
+    ]
+
+
+def test_a_share_of_leaks_at_the_limit_passes(assembled):
+    given_files = files(a=["q1", "q2"], eval=["e"], test=["q1", "x", "y"])
+    third = 1 / 3
+    assert assembled(given_files, {}, changed(leakage_max_share=third)).findings == []
+    [summary, _] = assembled(given_files, {}, changed(leakage_max_share=third - 1e-9)).findings
+    assert summary.rule == "leakage"
+
+
 def test_held_out_limit_goes_to_the_ledger(assembled):
     given_files = files(a=["one"], eval=["e", "f", "g"], test=["t"])
     prepared = assembled(given_files, {}, changed(held_out_rows={"eval": 2, "test": None}))
@@ -337,9 +395,50 @@ def test_added_rows_never_move_an_old_one(assembled, texts, more, groups, thresh
     assert all(after[line] == name for line, name in before.items())
 
 
+@settings(deadline=None)  # a busy machine is no fault
+@given(
+    texts=st.lists(st.text("abc ", max_size=6).map("{}a".format), max_size=15, unique=True),
+    more=st.lists(
+        st.tuples(st.integers(0, 15), st.text("abcABC ", max_size=6).map("{}a".format)), max_size=10
+    ),
+    groups=st.lists(st.none() | st.sampled_from("xyz"), min_size=25, max_size=25),
+    threshold=st.none() | st.just(0.5),
+    cap=st.none() | st.integers(1, 3),
+    action=st.sampled_from(["error", "drop"]),
+)
+def test_rows_added_anywhere_drop_old_ones_at_most(
+    assembled, *, texts, more, groups, threshold, cap, action
+):
+    """An added row may be what an old one repeats, stand before it under a cap, or be held out and
+    in it: the old one then goes to the ledger. It never goes to another split."""
+    settings = changed(
+        fractions={"eval": 0.3, "test": 0.3},
+        near_duplicates=near(threshold),
+        balance=Balance(by="group" if cap else None, max_rows=cap),
+        weights={"a": 0.7},
+        leakage_action=action,
+    )
+    old = list(zip(texts, groups, strict=False))
+    new = list(old)
+    for place, text in more:
+        new.insert(place, (text, groups[-1]))
+
+    def where(rows):
+        file = loaded("a", [text for text, _ in rows], [group for _, group in rows])
+        prepared = assembled({"a": file}, {}, settings)
+        return {row.id: name for name, of in prepared.splits.items() for row in of}, prepared
+
+    (before, _), (after, prepared) = where(old), where(new)
+    changed_group = {text for _, text in more}
+    gone = {row.id for row in prepared.ledger}
+    for row in loaded("a", [text for text, _ in old], groups).conversations:
+        if row.id in before and row.messages[0]["content"] not in changed_group:
+            assert after.get(row.id) == before[row.id] or row.id in gone
+
+
 HIT = Pattern("list.hit", re.compile("h"), None, "drop")
 SETTINGS = st.builds(
-    lambda deduplicate, weight, limit, fraction, share, threshold, cap: changed(
+    lambda deduplicate, weight, limit, fraction, share, threshold, cap, action: changed(
         deduplicate=deduplicate,
         weights={"a": weight},
         max_rows={"a": limit},
@@ -349,6 +448,7 @@ SETTINGS = st.builds(
         near_duplicates=near(threshold),
         balance=Balance(by="group" if cap else None, max_rows=cap),
         leakage_near=near(threshold),
+        leakage_action=action,
     ),
     st.booleans(),
     st.floats(0.1, 3.0),
@@ -357,6 +457,7 @@ SETTINGS = st.builds(
     st.floats(0.0, 0.9),
     st.none() | st.floats(0.1, 1.0),
     st.none() | st.integers(1, 3),
+    st.sampled_from(["error", "drop"]),
 )
 RULES = st.builds(
     lambda patterns, form, limits: rules(patterns, form, **limits),

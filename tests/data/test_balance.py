@@ -49,6 +49,8 @@ def test_classes_of_any_json_value_and_of_groups():
     assert class_of(row(1, '{"a": true}'), "answer.a") == "true"
     assert class_of(row(1, '{"a": NaN}'), "answer.a") == "nan"
     assert class_of(row(1, "x", group="g"), "group") == "g"
+    assert class_of(row(1, "x", group=" caf\u00e9 "), "group") == "caf\u00e9"
+    assert class_of(row(1, "x", group="cafe\u0301"), "group") == "caf\u00e9"
     assert class_of(row(1, "x"), "group") is None
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hashtune.data.cleaning import Judge, Policy, content_key, deduplicate, normalise
@@ -136,8 +136,27 @@ def test_normalise():
     )
 
 
+def test_what_nobody_sees_makes_no_other_text(table_of):
+    """Planted: a zero-width space hid a copy from duplicates and from the search for leaks."""
+    unseen = "\u00ad\u200b\u2060\ufeff\u061c\u200e\u200f\u202a\u202e\u2066\u2069\ufe0f"
+    assert normalise(f"he{unseen}llo") == "hello"
+    assert normalise("\ufeff hi\u200b \u200bthere\u00a0\u200e") == "hi there"
+    assert normalise("caf\u00e9") == normalise("cafe\u00ad\u0301")  # the accent meets its letter
+    family = "\U0001f468\u200d\U0001f469"
+    assert normalise(family) == family != "\U0001f468\U0001f469"
+    rows = [talk("hello there", line=1), talk("hello\u200b there", line=2)]
+    assert list(deduplicate(table_of(rows), np.arange(2))) == [0]
+
+
+@settings(deadline=None)  # a busy machine is no fault
+@given(st.text(st.characters(codec="ascii")))
+def test_plain_text_has_the_form_that_all_text_has(text):
+    assert normalise(f"{text} \u00e9") == f"{normalise(text)} \u00e9".strip()
+
+
 @settings(deadline=None)  # a busy machine is no fault
 @given(st.text())
+@example("a\u200b \u200b\u00ad\u0301\ufeff")
 def test_normalise_is_idempotent(text):
     assert normalise(normalise(text)) == normalise(text)
 
@@ -156,6 +175,18 @@ def test_deduplicate_keeps_the_first_and_says_which(table_of):
         Dropped(f"{2:016x}", "s", 2, "duplicate", "same as s:1"),
         Dropped(f"{4:016x}", "t", 4, "duplicate", "same as s:1"),
     ]
+
+
+def test_null_fields_and_blanks_in_reasoning_make_no_other_row(table_of):
+    """Planted: a Parquet row has every field, those without a value as null."""
+    rows = [
+        talk("q", line=1, reasoning_content="so  it is"),
+        talk("q", line=2, reasoning_content="So it is", tool_calls=None, name=None),
+        talk("q", line=3, reasoning_content="so it is not"),
+        talk("q", line=4),
+        talk("q", line=5, reasoning_content=None),
+    ]
+    assert list(deduplicate(table_of(rows), np.arange(5))) == [0, 2, 3]
 
 
 def test_deduplicate_looks_at_the_given_rows_only(table_of):

@@ -1,6 +1,7 @@
 """Parquet: texts stay texts, columns that JSON cannot hold are refused or left out by name."""
 
 import datetime
+import gzip
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,14 +14,14 @@ from hashtune.data.lines import Log
 
 @pytest.fixture
 def read(tmp_path):
-    def run(table: pa.Table | bytes, needed=()):
+    def run(table: pa.Table | bytes, needed=(), used=None):
         path = tmp_path / "d.parquet"
         if isinstance(table, bytes):
             path.write_bytes(table)
         else:
             pq.write_table(table, path, row_group_size=100)
         log = Log("d.parquet")
-        return list(rows_of_parquet(path, log, needed=needed)), log
+        return list(rows_of_parquet(path, log, needed=needed, used=used)), log
 
     return run
 
@@ -72,6 +73,40 @@ def test_an_unused_column_without_a_json_type_is_left_out_by_name(read):
     ]
 
 
+def test_a_column_that_the_schema_may_read_is_never_left_out(read):
+    """Planted: without its group column a file's rows would be split one by one, and leak."""
+    day = datetime.datetime(2024, 1, 5)
+    table = pa.table({"text": ["x"], "group": [day], "seen": [day]})
+    rows, log = read(table, needed=("text",), used={"text", "group"})
+    assert rows == []
+    assert told(log) == ["d.parquet: column 'group' is timestamp[us], no JSON type [column-type]"]
+    assert log.notes == ["column 'seen' left out: timestamp[us] is no JSON type"]
+
+
+def test_nan_in_a_column_that_is_not_read_is_null(read):
+    values = pa.array([float("nan"), 1.0, float("-inf")])
+    rows, log = read(pa.table({"text": ["x", "y", "z"], "score": values}), used={"text"})
+    assert [row.value["score"] for row in rows] == [None, 1.0, None]
+    assert log.findings == []
+
+
+@pytest.mark.parametrize("place", ["column", "list", "struct"])
+def test_the_size_of_a_row_is_not_that_of_its_dictionary(read, monkeypatch, place):
+    """Planted: sliced, a dictionary array still counts every value that any row has."""
+    monkeypatch.setattr(columns, "MAX_LINE_BYTES", 5000)
+    words = [f"{number:02}" * 500 for number in range(50)]
+    texts = pa.array(words).dictionary_encode()
+    array = {
+        "column": texts,
+        "list": pa.ListArray.from_arrays(list(range(51)), texts),
+        "struct": pa.StructArray.from_arrays([texts], ["s"]),
+    }[place]
+    rows, log = read(pa.table({"text": array}))
+    shown = {"column": words, "list": [[w] for w in words], "struct": [{"s": w} for w in words]}
+    assert [row.value["text"] for row in rows] == shown[place]
+    assert log.findings == []
+
+
 def test_a_null_of_a_struct_is_an_absent_field_but_a_null_column_stays(read):
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
     messages = [{"role": "user", "content": "u"}, call]
@@ -118,6 +153,14 @@ def test_a_row_above_the_limit_is_refused_with_its_size(read, monkeypatch):
     assert (finding.rule, finding.line) == ("line-too-long", 2)
 
 
+def test_a_damaged_name_of_a_column_is_a_finding(read, tmp_path):
+    pq.write_table(pa.table({"text": ["x"]}), tmp_path / "whole.parquet", store_schema=False)
+    rows, log = read((tmp_path / "whole.parquet").read_bytes().replace(b"text", b"te\xf4t"))
+    assert rows == []
+    [finding] = log.findings
+    assert (finding.rule, finding.message.startswith("Parquet is damaged")) == ("not-parquet", True)
+
+
 @pytest.mark.parametrize("keep", [4, 100, -5])
 def test_a_damaged_file_is_a_finding(read, tmp_path, keep):
     pq.write_table(pa.table({"text": ["x" * 1000]}), tmp_path / "whole.parquet")
@@ -125,6 +168,14 @@ def test_a_damaged_file_is_a_finding(read, tmp_path, keep):
     assert rows == []
     [finding] = log.findings
     assert (finding.rule, finding.message.startswith("Parquet is damaged")) == ("not-parquet", True)
+
+
+def test_another_format_in_the_place_of_parquet_is_named(read):
+    _, log = read(gzip.compress(b"PAR1"))
+    assert told(log) == [
+        "d.parquet: is gzip, expected Parquet (PAR1 is not its start) [not-parquet]"
+    ]
+    assert log.findings[0].fix == "unpack it, and pin what is in it"
 
 
 def test_a_text_file_is_no_parquet(read):

@@ -2,7 +2,14 @@
 
 import pytest
 
-from hashtune.data.filters import filter_rows, letter_share, measures, repeated_share, word_runs
+from hashtune.data.filters import (
+    check_limits,
+    filter_rows,
+    letter_share,
+    measures,
+    repeated_share,
+    word_runs,
+)
 from hashtune.records import Conversation, Dropped
 from hashtune.spec.schema import Filters
 
@@ -53,6 +60,13 @@ def test_measures_of_short_and_missing_answers():
 def test_the_first_broken_limit_is_the_reason():
     [row] = filter_rows([talk("1")], limits(min_answer_chars=2, min_letter_share=0.5))[1]
     assert row.reason == "min_answer_chars"
+
+
+def test_limits_that_no_row_can_meet_are_found():
+    given = limits(min_chars=9, max_chars=8, min_answer_chars=4, max_answer_chars=4)
+    [finding] = check_limits(given)
+    assert str(finding) == "cleaning.filters.min_chars: 9 is above max_chars 8 [filters]"
+    assert check_limits(limits(min_chars=9)) == []
 
 
 def test_every_limit_has_a_measure():

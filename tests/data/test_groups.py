@@ -47,6 +47,15 @@ def test_a_group_in_two_splits_is_found_with_both_lines(apart):
     ]
 
 
+def test_a_group_is_known_whatever_blanks_and_unicode_form_it_has(apart):
+    splits = {
+        "train": [row("s", 1, "caf\u00e9"), row("s", 2, "Ann")],
+        "eval": [row("eval", 1, " cafe\u0301 "), row("eval", 2, "ann")],
+        "test": [],
+    }
+    assert apart(splits)[0] == {"train_eval": 1, "train_test": 0, "eval_test": 0}
+
+
 def test_findings_beyond_the_first_are_counted(apart, monkeypatch):
     monkeypatch.setattr(groups, "KEPT", 2)
     splits = {

@@ -20,11 +20,20 @@ def test_items_hold_every_text_by_kind_and_follow_the_given_order(table_of):
     items = Items(table, np.array([1, 0, 1]), {"s": "d.jsonl"})
     others = [("system", "s"), ("assistant", "a"), ("assistant", "r")]
     assert list(items) == [
-        Item("d.jsonl", 5, ["u1"], others, ["a"]),
+        Item("d.jsonl", 5, ["u1"], others, ["a", "r"]),
         Item("d.jsonl", 4, ["u1", "u2"], others, []),
-        Item("d.jsonl", 5, ["u1"], others, ["a"]),
+        Item("d.jsonl", 5, ["u1"], others, ["a", "r"]),
     ]
     assert list(items[1:2]) == [Item("d.jsonl", 4, ["u1", "u2"], others, [])]
+
+
+def test_the_reasoning_of_the_last_answer_is_its_reference_too(table_of):
+    answer = {"role": "assistant", "content": "a", "reasoning_content": "r", "thinking": None}
+    user = {"role": "user", "content": "u"}
+    early = {"role": "assistant", "content": "b", "reasoning": "s"}
+    table = table_of([Conversation("1" * 16, "s", [user, early, user, answer], 5)])
+    [item] = Items(table, np.array([0]), {"s": "d.jsonl"})
+    assert item.answers == ["a", "r"]
 
 
 def test_tool_results_and_arguments_are_texts_too(table_of):

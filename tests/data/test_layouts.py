@@ -1,9 +1,14 @@
 """ShareGPT, prompt/completion and field mappings: the right messages, or findings in the file's
 own words."""
 
+import pytest
+
+from hashtune.data.layouts import to_messages
 from hashtune.data.lines import ReadRow
+from hashtune.data.messages import Place
 from hashtune.data.schemas import parse_rows
 
+PLACE = Place("d", 1)
 USER = {"role": "user", "content": "u"}
 ANSWER = {"role": "assistant", "content": "a"}
 
@@ -165,6 +170,46 @@ def test_masks_tool_calls_and_reasoning_survive_every_schema():
     turns = [turn("human", {"content": "u"}), turn("gpt", asked), turn("tool", result)]
     row = {"conversations": [*turns, turn("gpt", told_why)]}
     assert messages(row, schema="sharegpt") == expected
+
+
+@pytest.mark.parametrize("value", [True, 1, 1.5, [], {}, ["hm"], {"a": 1}])
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning", "name"])
+def test_a_text_that_a_template_may_print_is_a_text(key, value):
+    """Planted: Jinja printed {'a': 1} for such a name."""
+    user, answer = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
+    row = {"messages": [{**user, key: value}, {**answer, key: value}]}
+    _, findings = to_messages(row, "messages", PLACE)
+    assert [(f.rule, f.field) for f in findings] == [
+        ("wrong-type", f"messages[0].{key}"),
+        ("wrong-type", f"messages[1].{key}"),
+    ]
+    for sound in (None, "", "x"):
+        row = {"messages": [user, {**answer, key: sound}]}
+        assert to_messages(row, "messages", PLACE)[1] == []
+
+
+def test_beside_calls_no_content_and_null_are_one():
+    """OpenAI's own format leaves content out there; without calls it is still missing."""
+    user, done = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}
+    tool = {"role": "tool", "content": "t"}
+    absent = messages({"messages": [user, call, tool, done]}, schema="messages")
+    null = {**call, "content": None}
+    assert absent == messages({"messages": [user, null, tool, done]}, schema="messages")
+    assert absent[1] == null
+    row = {"messages": [user, {"role": "assistant", "tool_calls": []}]}
+    assert told(row, schema="messages") == ["d:1: messages[1].content: missing [missing]"]
+
+
+def test_the_id_of_a_call_is_a_text_or_a_number():
+    def findings(value):
+        tool = {"role": "tool", "content": "t", "tool_call_id": value}
+        call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}
+        talk = [{"role": "user", "content": "u"}, call, tool, {"role": "assistant", "content": "a"}]
+        return [f.field for f in to_messages({"messages": talk}, "messages", PLACE)[1]]
+
+    assert findings("call_1") == findings(1) == findings(None) == []
+    assert findings([1]) == findings(True) == ["messages[2].tool_call_id"]
 
 
 def test_a_mapping_reads_other_names_and_findings_use_them():

@@ -1,6 +1,6 @@
 """Planted leaks are caught, with both places; clean data passes."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hashtune.data.leakage import (
@@ -9,8 +9,8 @@ from hashtune.data.leakage import (
     check_leakage,
     leakage,
     leakage_of_sets,
-    words,
 )
+from hashtune.data.words import words
 
 TRAIN = [
     Item("train.jsonl", 1, ["The quick brown fox jumps over the lazy dog today"]),
@@ -29,6 +29,14 @@ def test_exact_match_after_normalisation():
         Leak("test.jsonl", 1, "train.jsonl", 2, "exact", "what is 2+2?"),
         Leak("test.jsonl", 3, "train.jsonl", 2, "exact", "yes"),
     ]
+
+
+def test_punctuation_around_a_text_makes_no_other_text():
+    """Planted: too short for runs of words, so that a full stop hid it."""
+    texts = ["What is 2+2", "“what is 2+2?!”", "yes.", "(Yes)", "what is 2+2-", "-yes", "?", "!"]
+    report = leakage([*TRAIN, Item("t", 3, ["!"])], held(*texts), 8)
+    assert [leak.line for leak in report.examples] == [1, 2, 3, 4, 8]
+    assert report.exact == 5
 
 
 def test_run_of_n_words():
@@ -95,6 +103,7 @@ def by_hand(train: list[str], text: str, n: int) -> bool:
     return text in train or any(grams(text) & grams(other) for other in train)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(train=st.lists(WORDS, max_size=6), texts=st.lists(WORDS, max_size=6), n=st.integers(1, 5))
 def test_agrees_with_the_definition(train, texts, n):
     rows = [Item("t", line, [text]) for line, text in enumerate(train)]

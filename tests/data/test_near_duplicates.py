@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from hashtune.data.near_duplicates import (
     conversation_shingles,
     drop_near_duplicates,
-    first_alike,
     jaccard,
-    meeting_points,
     shingles,
 )
 from hashtune.records import Conversation, Dropped
@@ -45,16 +43,6 @@ def test_shingles_are_runs_of_normalised_words_and_signs():
     assert shingles(" \n", 3) == frozenset()
     assert jaccard(shingles("2+2", 1), shingles("2-2", 1)) == 1 / 3
     assert jaccard(frozenset(), frozenset()) == 0.0
-
-
-def test_alike_sets_meet_at_a_rare_element_and_a_common_one_is_no_place_to_meet():
-    frame = {f"frame{i}" for i in range(6)}
-    sets = [frozenset(frame | {f"{row} {i}" for i in range(4)}) for row in range(3)]
-    assert meeting_points(sets, 0.61) == [[], [], []]  # 7 shared of 10 asked, 4 may differ
-    assert meeting_points(sets, 0.6) == [[0], [0], [0]]
-    assert meeting_points([frozenset("ab"), frozenset("bc"), frozenset()], 0.3) == [[0], [0], []]
-    assert meeting_points([], 0.5) == []
-    assert meeting_points([frozenset("a")], 0.5) == [[]]
 
 
 WORDS = "one two three four five six seven eight nine ten"
@@ -120,27 +108,6 @@ def test_what_is_dropped_is_alike_to_an_earlier_row_that_stays(dropped_of, texts
         assert number < gone.line
         shared = jaccard(staying[number], conversation_shingles(rows[gone.line - 1], 1))
         assert shared >= threshold
-
-
-def exhaustive(sets, threshold):
-    """Compare every row with every earlier row that stays."""
-    alike: dict[int, tuple[int, float]] = {}
-    for row, of in enumerate(sets):
-        earlier = [(o, jaccard(of, sets[o])) for o in range(row) if o not in alike]
-        for found in [found for found in earlier if found[1] >= threshold][:1]:
-            alike[row] = found
-    return alike
-
-
-SETS = st.lists(st.frozensets(st.sampled_from("abcdefghijklmnop"), max_size=12), max_size=25)
-THRESHOLDS = st.floats(0.0, 1.0, exclude_min=True) | st.sampled_from([k / 12 for k in range(1, 13)])
-
-
-@settings(deadline=None)  # a busy machine is no fault
-@given(sets=SETS, threshold=THRESHOLDS)
-def test_finds_exactly_what_comparing_all_pairs_finds(sets, threshold):
-    found = first_alike(lambda row: sets[row], len(sets), threshold)
-    assert found == exhaustive(sets, threshold)
 
 
 def test_rows_of_one_frame_take_no_time(dropped_of):

@@ -48,7 +48,11 @@ ALL = st.builds(
     st.sampled_from(["none", "nfc", "nfkc"]),
     st.sampled_from(["none", "trim", "collapse"]),
 )
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(" \n\r\t\u0301ﬁ"))
+# every kind of blank and line end, control and zero-width characters, marks that reorder or
+# compose anew, letters that NFKC takes apart
+ODD = " \n\r\t\v\f\x00\x1c\x1f\x85\xa0\u2003\u2028\u2029\u3000\u200b\u200d\ufeff\xad"
+ODD += "\u0301\u0323\u0345\u0f71\u1100\u1161\u11a8\u1e9b\u00a8\u2a74\ufdfa\uffa0ﬁ½①Å"
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(ODD))
 
 
 @settings(deadline=None)  # a busy machine is no fault
@@ -76,6 +80,7 @@ def test_conversations_are_counted_by_rule_and_get_the_id_of_their_new_content()
             {"role": "user", "content": " a "},
             {"role": "assistant", "content": None, "tool_calls": [{"name": " f "}]},
             {"role": "assistant", "content": "b ", "reasoning_content": "e\u0301 "},
+            {"role": "assistant", "content": "c", "thinking": "t ", "reasoning": " r"},
         ],
         2,
         "g",
@@ -86,6 +91,7 @@ def test_conversations_are_counted_by_rule_and_get_the_id_of_their_new_content()
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": None, "tool_calls": [{"name": " f "}]},
         {"role": "assistant", "content": "b", "reasoning_content": "\u00e9"},
+        {"role": "assistant", "content": "c", "thinking": "t", "reasoning": "r"},
     ]
     assert changed == Conversation(content_id(messages), "s", messages, 2, "g")
     assert messy.messages[0]["content"] == " a "  # the loaded row is not written to

@@ -1,11 +1,14 @@
 """Pattern lists find what they are for, miss what looks like it, and repeat nothing they found."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
-from hashtune.data.patterns import CHECKS, iban, load_patterns, luhn, search
+from hashtune.data import pattern_search
+from hashtune.data.pattern_search import search
+from hashtune.data.patterns import CHECKS, iban, load_patterns, luhn
 from hashtune.records import Conversation, Dropped
 from hashtune.spec.schema import PatternFile
 from hashtune.writers import sha256_file
@@ -95,7 +98,7 @@ ROWS = [
 
 
 def test_rows_are_dropped_and_what_was_found_is_not_repeated(shipped):
-    result = search(ROWS, shipped("pii"), shown="d.jsonl")
+    result = search(ROWS, shipped("pii"), shown="d.jsonl", given_up=set())
     assert result.kept == ROWS[:1]
     assert result.findings == []
     where = "messages[1].tool_calls[0].function.arguments.to"
@@ -110,7 +113,7 @@ def test_rows_are_dropped_and_what_was_found_is_not_repeated(shipped):
 
 def test_error_lists_give_a_finding_per_place(shipped):
     row = talk(7, f"{CARD} {SECRET}")
-    result = search([row], shipped("pii", "error"), shown="d.jsonl")
+    result = search([row], shipped("pii", "error"), shown="d.jsonl", given_up=set())
     assert [str(finding).splitlines()[0] for finding in result.findings] == [
         "d.jsonl:7: messages[1].content: pattern pii.email is found here [pattern-found]",
         "d.jsonl:7: messages[1].content: pattern pii.card is found here [pattern-found]",
@@ -148,6 +151,39 @@ def test_a_broken_list_is_refused_with_all_its_lines(tmp_path):
     assert "did you mean 'luhn'?" in findings[4].message
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"name": "n", "pattern": "caf\xe9"}', "byte 0xE9 at byte 29 of the file is not UTF-8"),
+        (b'{"name": "n", "pattern": "x", "pattern": "y"}', "key 'pattern' given twice"),
+        (b'{"name": "n", "pattern": "' + b"(" * 5000 + b")" * 5000 + b'"}', "nested too deep"),
+        (b'{"name": "n", "pattern": "x{99999999999}"}', "repetition number is too large"),
+        (b'{"name": ["n"], "pattern": "x"}', "no object with name and pattern, two texts"),
+        (b'{"name": "n", "pattern": 7}', "no object with name and pattern, two texts"),
+        (b'{"name": "n", "pattern": "x", "check": ["luhn"]}', "unknown check ['luhn']"),
+        (b'[{"name": "n", "pattern": "x"}]', "file is a JSON array"),
+        (b"[" * 100_000, "file is a JSON array"),
+    ],
+)
+def test_no_line_of_a_list_is_a_fault_of_ours(tmp_path, line, said):
+    (tmp_path / "list.jsonl").write_bytes(line)
+    pin = sha256_file(tmp_path / "list.jsonl")
+    file = PatternFile(name="l", uri="list.jsonl", sha256=pin, action="drop")
+    patterns, [finding] = load_patterns([file], tmp_path)
+    assert patterns == []
+    assert (finding.rule, finding.file, finding.line) == ("pattern", "list.jsonl", 1)
+    assert said in finding.message
+
+
+def test_a_nested_set_is_a_pattern_like_any_other(tmp_path):
+    """Python warns of what "[[" may mean one day; the suite would turn that into an error."""
+    patterns, findings = load_patterns(
+        [pinned(tmp_path, {"name": "n", "pattern": "[[a]"})], tmp_path
+    )
+    assert findings == []
+    assert names(patterns, "[") == ["list.n"]
+
+
 def test_a_list_that_is_not_the_pinned_one_is_refused(tmp_path):
     file = pinned(tmp_path, {"name": "n", "pattern": "x"}, sha256="0" * 64)
     missing = PatternFile(name="m", uri="gone.jsonl", sha256="0" * 64, action="drop")
@@ -163,3 +199,35 @@ def test_a_long_text_without_a_match_costs_little(shipped):
     """Planted: without its look-behind the e-mail pattern takes the square of the length."""
     text = "a" * 200_000 + " " + "1" * 200_000 + " " + "A1" * 100_000
     assert names(shipped("pii"), text) == []
+
+
+def test_keys_and_numbers_are_searched_as_they_are_trained(shipped):
+    """A card number is no text in {"card": 4111111111111111}; a key that is found is not shown."""
+    calls = [{"function": {"arguments": {SECRET: {"n": [4111111111111111], "m": 4.50, "b": True}}}}]
+    result = search(
+        [talk(1, None, tool_calls=calls)], shipped("pii", "error"), shown="d", given_up=set()
+    )
+    arguments = "messages[1].tool_calls[0].function.arguments"
+    assert [(finding.field, finding.message) for finding in result.findings] == [
+        (f"{arguments} (a key)", "pattern pii.email is found here"),
+        (f"{arguments}.*.n[0]", "pattern pii.card is found here"),
+    ]
+
+
+def test_a_pattern_that_never_ends_is_a_finding_and_the_others_go_on(tmp_path, monkeypatch):
+    """Planted: (a+)+$ tries 2^40 ways to match; without a limit this test does not end."""
+    monkeypatch.setattr(pattern_search, "SECONDS", 0.2)
+    file = pinned(tmp_path, {"name": "slow", "pattern": "(a+)+$"}, {"name": "b", "pattern": "b"})
+    patterns, _ = load_patterns([file], tmp_path)
+    rows = [talk(1), talk(2, "a" * 40 + "b"), talk(3, "a" * 40 + "b"), talk(4, "aa")]
+    given_up: set[str] = set()
+    result = search(rows, patterns, shown="d.jsonl", given_up=given_up)
+    [finding] = result.findings
+    assert (finding.rule, finding.line, finding.field) == ("pattern-slow", 2, "messages[1].content")
+    assert finding.message.startswith("pattern list.slow takes more than 10 s here")
+    assert given_up == {"list.slow"}  # the run is refused: line 3 would only take as long again
+    assert [(row.line, row.detail) for row in result.dropped] == [
+        (2, "list.b in messages[1].content"),
+        (3, "list.b in messages[1].content"),
+    ]
+    assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0

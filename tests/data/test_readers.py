@@ -1,6 +1,9 @@
 """Every damaged file of cases.md section 4, with the exact line, column and byte."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -74,6 +77,12 @@ def test_windows_encoding_names_byte_and_offset(tmp_path):
         ('{"a": 1}\n'.encode("utf-32"), "UTF-32 (little-endian"),
         (b"\x1f\x8b\x08\x00", "gzip"),
         (b"PAR1\x15\x04", "Parquet"),
+        (bz2.compress(GOOD), "bzip2"),
+        (lzma.compress(GOOD), "xz"),
+        (b"ARROW1\0\0", "Arrow IPC"),
+        (b"SQLite format 3\0", "SQLite"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git LFS pointer"),
+        (b"<!DOCTYPE html>\n<html>", "an HTML page"),
     ],
 )
 def test_other_formats_are_named(tmp_path, data, name):
@@ -86,6 +95,28 @@ def test_utf16_without_bom_is_one_finding(tmp_path):
     reading = read(tmp_path, '{"a": 1}\n{"a": 2}\n'.encode("utf-16-le"))
     message = "NUL byte at byte 1 (UTF-16 without a byte order mark?)"
     assert told(reading) == [("not-utf8", 1, message)]
+
+
+@pytest.mark.parametrize(
+    ("data", "fix"),
+    [
+        (
+            b'{"a": 1}\r{"a": 2}\r',
+            "end lines with \\n (tr '\\r' '\\n'); a carriage return ends none",
+        ),
+        (b'{"a": 1}{"a": 2}\n', readers.ONE_PER_LINE),
+        (b'{"a": 1},\n', readers.ONE_PER_LINE),
+        (b'{"a": 1,}\n', None),
+    ],
+)
+def test_two_values_in_a_line_are_told_what_ends_a_line(tmp_path, data, fix):
+    [finding] = read(tmp_path, data).findings
+    assert (finding.rule, finding.line, finding.fix) == ("json", 1, fix)
+
+
+def test_a_packed_file_is_told_to_unpack(tmp_path):
+    [finding] = read(tmp_path, gzip.compress(GOOD)).findings
+    assert finding.fix == "unpack it, and pin what is in it"
 
 
 def test_all_bad_lines_in_one_run(tmp_path):

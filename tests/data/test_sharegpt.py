@@ -74,6 +74,27 @@ def test_a_broken_function_call_is_named(value, said):
     ]
 
 
+def test_every_finding_of_a_row_is_told_at_once():
+    """Planted: a broken call, or a turn of another layout, hid what the other turns broke."""
+    turns = [
+        {"from": "human", "value": 7},
+        {"from": "function_call", "value": ""},
+        {"role": "user", "content": "u"},
+        {"from": "nobody", "value": "x"},
+        {"from": "gpt", "value": "a", "weight": 2},
+    ]
+    _, findings = to_messages({"conversations": turns, "system": 1}, "sharegpt", PLACE)
+    assert [(f.rule, f.field) for f in findings] == [
+        ("wrong-type", "system"),
+        ("mixed-schema", "conversations[2]"),
+        ("mixed-schema", "conversations[2]"),
+        ("function-call", "conversations[1].value"),
+        ("wrong-type", "conversations[0].value"),
+        ("unknown-role", "conversations[3].from"),
+        ("wrong-type", "conversations[4].weight"),
+    ]
+
+
 def test_two_sources_of_calls_are_refused():
     turn = {"from": "function_call", "value": '{"name": "f"}', "tool_calls": [{"name": "g"}]}
     row = {"conversations": [{"from": "human", "value": "u"}, turn]}

@@ -79,6 +79,16 @@ def test_missing_file_says_how_to_get_it(tmp_path):
     pulled = resolve("big.jsonl", tmp_path, field="f")
     assert isinstance(pulled, Finding)
     assert pulled.fix == "dvc pull big.jsonl.dvc"
+    (tmp_path / "data/mine").mkdir(parents=True)
+    (tmp_path / "data/mine/big.jsonl.dvc").write_text("outs: []\n")
+    (tmp_path / "data/all.dvc").write_text("outs: []\n")
+    for uri, file in (
+        ("data/mine/big.jsonl", "data/mine/big.jsonl.dvc"),
+        ("data/all/deep/d.jsonl", "data/all.dvc"),  # a folder that DVC keeps whole
+    ):
+        pulled = resolve(uri, tmp_path, field="f")
+        assert isinstance(pulled, Finding)
+        assert pulled.fix == f"dvc pull {file}"
 
 
 def test_pin(tmp_path):

@@ -131,6 +131,16 @@ def test_utf16_without_a_mark_is_one_finding(tmp_path):
     assert [(f.rule, f.line) for f in log.findings] == [("not-utf8", 1)]
 
 
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b"\n"])
+@pytest.mark.parametrize("data", [b'{"a": "x", "b": "y"}\n', b'[{"a": "x"}]\n'])
+def test_json_declared_as_a_table_is_named(tmp_path, start, data):
+    """Its first line was a header with odd names, or a fault of quotes."""
+    rows, log = read(tmp_path, start + data)
+    message = "begins as JSON does, expected UTF-8 text with comma-separated values"
+    assert (rows, told(log)) == ([], [("not-csv", 1, message)])
+    assert log.findings[0].fix == "declare format: jsonl, or json for an array"
+
+
 def test_a_missing_quote_stops_at_the_limit_of_a_record(tmp_path, monkeypatch):
     """Otherwise the rest of the file would be one cell in memory."""
     monkeypatch.setattr(tables, "MAX_LINE_BYTES", 100)
@@ -138,6 +148,7 @@ def test_a_missing_quote_stops_at_the_limit_of_a_record(tmp_path, monkeypatch):
     assert [row.line for row in rows] == [2]
     [(rule, line, message)] = told(log)
     assert (rule, line) == ("line-too-long", 27)
+    assert log.findings[0].fix == "the record begins at line 3: is a quote missing there?"
     assert message.startswith("record of 101 bytes so far")
 
 

@@ -96,3 +96,18 @@ def test_only_logits_of_choice_positions_are_made(model, monkeypatch):
 
 def test_a_tie_goes_to_the_lowest_index():
     assert best([-2.0, -1.0, -1.0]) == 1
+
+
+def test_kept_scores_have_every_bit(model, tmp_path):
+    from hashtune.evaluation.kept import Kept
+
+    def scores(kept):
+        return choice_scores(
+            *(model, WordTemplate(), ITEMS), batch_size=2, progress=quiet, kept=kept
+        )
+
+    whole, kept = scores(None), Kept(tmp_path)
+    assert scores(kept) == whole
+    again = Kept(tmp_path)
+    assert scores(again) == whole
+    assert again.found == len(list(tmp_path.iterdir()))

@@ -17,6 +17,7 @@ def gate(**changes):
         "task_metric_min_gain": 0.1,
         "regression_max_drop": 0.1,
         "slice_max_drop": 0.25,
+        "unfinished_max_share": 0.05,
         "confidence": 0.95,
         "min_task_items": 20,
         "min_regression_items": 20,
@@ -31,6 +32,7 @@ def task(scores, majority=None, answer="a"):
             "id": f"t{i}",
             "prompt": "p",
             "answer": f"{answer}{i}",
+            "finished": True,
             "scores": {"x": score},
             "majority": {"x": rival},
         }
@@ -63,9 +65,10 @@ def judge(base, new, base_suites=None, new_suites=None, majority=None, **changes
 
 def test_a_clear_gain_without_loss_passes():
     verdict, rules = judge([0.0] * 40, [1.0] * 38 + [0.0] * 2)
-    assert (verdict.verdict, verdict.summary) == ("pass", "passes all 7 rules")
+    assert (verdict.verdict, verdict.summary) == ("pass", "passes all 8 rules")
     assert list(rules) == [
         "task.items",
+        "task.unfinished",
         "task.x.score",
         "task.x.gain_over_base",
         "task.x.gain_over_majority",
@@ -83,7 +86,24 @@ def test_the_estimate_below_the_margin_fails():
     assert rules["task.x.gain_over_base"].verdict == "fail"
     assert rules["task.x.score"].verdict == "pass"
     assert verdict.verdict == "fail"
-    assert verdict.summary == "fails 1 of 7: task.x.gain_over_base"
+    assert verdict.summary == "fails 1 of 8: task.x.gain_over_base"
+
+
+@pytest.mark.parametrize(
+    ("cut", "items", "word"),
+    [(2, 40, "pass"), (3, 40, "fail"), (40, 40, "fail"), (19, 19, "not enough evidence")],
+)
+def test_c26_answers_that_reach_the_length_limit(cut, items, word):
+    """2 of 40 are the 5 % that are allowed, 3 are not, whatever the scores say."""
+    new = task([1.0] * items, answer="b")
+    for row in new[:cut]:
+        row["finished"] = False
+    ones = suites([1.0] * 30)
+    pair = evidence(task([0.0] * items), new, ones, suites([1.0] * 30, output="n"))
+    rules = {rule.name: rule for rule in decide(pair, gate()).rules}
+    rule = rules["task.unfinished"]
+    assert (rule.value, rule.threshold, rule.items) == (cut / items, 0.05, items)
+    assert rule.verdict == word
 
 
 def test_the_margin_itself_is_enough_in_spite_of_float_rounding():

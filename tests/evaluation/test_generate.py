@@ -189,3 +189,36 @@ def test_every_prompt_that_is_refused_is_named(model):
         ("control-token", f"prompt {n}: holds the control token", "messages[0].content")
         for n in (0, 2)
     ]
+
+
+def test_a_killed_run_goes_on_after_its_last_batch(model, tmp_path, monkeypatch):
+    """The answers are those of a run that was left alone; what was answered is not asked again."""
+    from hashtune.evaluation import generate
+    from hashtune.evaluation.kept import Kept
+
+    prompts = conversations()
+    whole, true, asked = ask(model, prompts), generate._continue, []
+
+    def dies(model, rows, **settings):
+        asked.append(len(rows))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return true(model, rows, **settings)
+
+    def again(kept):
+        return generate_answers(
+            *(model, WordTemplate(), prompts),
+            stop_ids=(TURN_END,),
+            max_new_tokens=12,
+            batch_size=3,
+            progress=quiet,
+            kept=kept,
+        )
+
+    monkeypatch.setattr(generate, "_continue", dies)
+    with pytest.raises(KeyboardInterrupt):
+        again(Kept(tmp_path))
+    kept = Kept(tmp_path)
+    assert again(kept) == whole
+    assert kept.found == 1
+    assert asked == [3, 3, 3, 1]  # the first batch once, the one that died twice

@@ -99,3 +99,79 @@ def test_an_empty_adapter_is_refused(folder, adapter):
 def test_no_adapter_is_refused_without_asking_the_hub(folder, tmp_path):
     with pytest.raises(InputError, match="no-adapter"):
         attach(base(folder), tmp_path / "nothing")
+
+
+def finding_of(folder, adapter):
+    """The one finding of the load."""
+    with pytest.raises(InputError) as error:
+        attach(base(folder), adapter)
+    (finding,) = error.value.findings
+    assert finding.file is not None
+    return finding
+
+
+def test_tensors_of_another_rank_are_named(folder, adapter):
+    """r 4 over a configuration with r 2: A is (r, in), B is (out, r)."""
+
+    def widen(tensors):
+        return {
+            n: torch.cat([t, t], dim=int("lora_B" in n)).contiguous() for n, t in tensors.items()
+        }
+
+    change(adapter, widen)
+    finding = finding_of(folder, adapter)
+    assert finding.rule == "adapter-shape"
+    assert finding.file.endswith(ADAPTER_FILE)
+    assert finding.message.startswith("8 tensors of another shape: base_model.model.model.layers.0")
+    assert finding.message.count("the model needs [") == 3
+    assert "lora_A.default.weight is [4, " in finding.message
+
+
+def test_a_prompt_of_another_length_is_named(folder, tmp_path):
+    from peft import PromptTuningConfig, get_peft_model
+
+    prompt = PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
+    get_peft_model(base(folder), prompt).save_pretrained(tmp_path / "prompt")
+    change(tmp_path / "prompt", lambda tensors: {n: t[:2].clone() for n, t in tensors.items()})
+    finding = finding_of(folder, tmp_path / "prompt")
+    assert finding.rule == "adapter-shape"
+    assert "weight is [2, " in finding.message
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("{", "adapter-config"),
+        ("[]", "adapter-config"),
+        ("{}", "adapter-config"),
+        ('{"peft_type": "NONE SUCH"}', "adapter-config"),
+        ('{"peft_type": "LORA", "r": 0, "target_modules": ["q_proj"]}', "adapter-config"),
+        ('{"peft_type": "LORA", "target_modules": ["none_such"]}', "adapter-config"),
+    ],
+)
+def test_a_broken_configuration_is_named(folder, adapter, text, rule):
+    (adapter / "adapter_config.json").write_text(text)
+    finding = finding_of(folder, adapter)
+    assert (finding.rule, finding.file.rpartition("/")[2]) == (rule, "adapter_config.json")
+
+
+def test_a_folder_without_configuration_is_refused_without_asking_the_hub(folder, adapter):
+    (adapter / "adapter_config.json").unlink()
+    assert finding_of(folder, adapter).rule == "no-adapter"
+
+
+def test_a_file_that_is_no_safetensors_is_refused(folder, adapter):
+    (adapter / ADAPTER_FILE).write_bytes(b"no tensors")
+    assert finding_of(folder, adapter).rule == "adapter-broken"
+
+
+def test_an_error_of_another_kind_stays_one(folder, adapter, monkeypatch):
+    """Only what torch says of shapes is bad input."""
+    from peft import PeftModel
+
+    def fail(*_args, **_more):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(PeftModel, "from_pretrained", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        attach(base(folder), adapter)

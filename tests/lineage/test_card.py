@@ -2,7 +2,9 @@
 
 import ast
 
-from hashtune.lineage.card import SNIPPET, model_card
+import pytest
+
+from hashtune.lineage.card import SNIPPET, guarantee, model_card
 from hashtune.lineage.entry import build_entry, hash_files
 
 RULE = {
@@ -29,6 +31,8 @@ def entry(verdict="pass", init_adapter=None, branch=None):
                 },
                 "evaluation": {"base_precision": "fp32"},
                 "tokenizer": {"added_tokens": []},
+                "determinism": {"mode": "strict", "threads": 2},
+                "device": "cpu",
             },
         },
         manifest={"name": "tiny", "source": {"repo": "org/tiny", "revision": "abc"}},
@@ -45,6 +49,20 @@ def test_entry_holds_spec_hashes_verdict_and_step():
         7,
     )
     assert made["data"] == {"b": "2"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "device", "words"),
+    [
+        ("strict", "cpu", "on the same kind of CPU, with the 3 threads of the spec; on other"),
+        ("strict", "cuda", "on the same kind of GPU and driver; on other"),
+        ("off", "cpu", "No bits are promised"),
+    ],
+)
+def test_the_card_says_where_which_guarantee_holds(mode, device, words):
+    spec = {"determinism": {"mode": mode, "threads": 3}, "device": device}
+    assert words in guarantee(spec)
+    assert guarantee(spec).count(". ") == 0  # one sentence
 
 
 def test_card_names_base_rules_and_a_five_line_snippet():

@@ -1,11 +1,12 @@
 """A verdict belongs to a state, or it is refused."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
 from hashtune.errors import InputError
-from hashtune.lineage.lock import lookup, other_plan, stale
+from hashtune.lineage.lock import lookup, other_plan, packed_rows, stale
 
 GATE = '{"verdict": "pass"}\n'
 LOCK = """schema: '2.0'
@@ -27,8 +28,6 @@ stages:
 def gate(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gate.json").write_text(GATE)
-    from pathlib import Path
-
     return Path("gate.json")
 
 
@@ -70,6 +69,36 @@ def test_a_plan_is_judged_by_the_stages_that_made_it(gate):
     assert (finding.rule, finding.fix) == ("no-plan", "dvc repro pack")
     with pytest.raises(InputError, match="cut or damaged"):
         other_plan("stages:\n  ga", params)
+
+
+ROWS = '{"train": {"rows": 222}}\n'
+PACKED = """stages:
+  prepare: {params: {params.yaml: {data_seed: 5}}}
+  tokenize: {params: {params.yaml: {data.max_seq_len: 64}}}
+  pack:
+    params: {params.yaml: {data.packing: true, data_seed: 5, duration.max_steps: 9}}
+    outs: [{path: pack.json, md5: %s}]
+"""
+
+
+def packed(**changes):
+    data = {"max_seq_len": 64, "packing": True}
+    params = {"data": data, "data_seed": 5, "duration": {"max_steps": 9}} | changes
+    text = PACKED % hashlib.md5(ROWS.encode()).hexdigest()
+    return packed_rows(text, params, Path("pack.json"))
+
+
+def test_packed_rows_are_known_while_nothing_that_decides_them_changes(gate):
+    assert packed() is None  # no report
+    Path("pack.json").write_text(ROWS)
+    assert packed() == 222
+    assert packed(duration={"max_steps": 500}) == 222  # only which of them are seen
+    assert packed(data={"max_seq_len": 64, "packing": False}) is None
+    assert packed(data={"max_seq_len": 32, "packing": True}) is None
+    assert packed(data_seed=6) is None  # of prepare, which splits by it
+    assert packed_rows("stages: {}\n", {}, Path("pack.json")) is None
+    Path("pack.json").write_text(ROWS.replace("222", "333"))
+    assert packed() is None  # not the report that DVC recorded
 
 
 @pytest.mark.parametrize("text", ["", "stages:\n  ga", "schema: '2.0'\n", "a: [1\n"])

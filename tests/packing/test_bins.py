@@ -1,6 +1,7 @@
 """Bins: the worked case, the guarantee against an independent best-fit decreasing, determinism."""
 
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -119,3 +120,46 @@ def test_many_documents_like_those_of_a_chat_reach_the_lower_bound() -> None:
     lengths = [int(min(1024, max(60, rng.lognormvariate(5.3, 0.4)))) for _ in range(7473)]
     rows = len(pack_lengths(lengths, 1024))
     assert rows == lower_bound(lengths, 1024) < len(best_fit_decreasing(lengths, 1024))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "capacity", "rows"),
+    [
+        ([1] * 100_000, 1024, 98),  # 97.66 rows
+        ([513] * 100_000, 1024, 100_000),  # one over the half: nothing pairs
+        ([512] * 100_000, 1024, 50_000),
+        ([342] * 100_000, 1024, 50_000),  # one over the third
+        ([341] * 100_000, 1024, 33_334),
+        ([1024] * 100_000, 1024, 100_000),
+        ([1] * 100_000, 1, 100_000),
+        ([513, 511] * 50_000, 1024, 50_000),
+        ([600, 425] * 50_000, 1024, 75_000),  # one over a pair: 425 goes with 425
+        ([1, 1024] * 50_000, 1024, 50_049),
+        ([1, 999_999] * 50_000, 1_000_000, 50_000),
+        ([7, 3] * 50_000, 10, 50_000),
+        (list(range(1, 2001)), 2001, 1000),  # all different: n with 2001 - n
+    ],
+    ids=lambda value: None if isinstance(value, list) else str(value),
+)
+def test_lengths_that_are_hostile_have_the_rows_worked_by_hand(
+    lengths: list[int], capacity: int, rows: int
+) -> None:
+    packed = pack_lengths(lengths, capacity)
+    assert len(packed) == rows <= len(best_fit_decreasing(lengths, capacity))
+    assert sorted(i for members in packed for i in members) == list(range(len(lengths)))
+    assert max(sum(lengths[i] for i in members) for members in packed) <= capacity
+
+
+@pytest.mark.parametrize("length", [513, 341, 1])
+def test_a_million_equal_lengths_take_no_time_worth_naming(length: int) -> None:
+    """0.3 to 0.6 s on one slow core; the limit is that of bench/pack_lengths.py."""
+    started = time.process_time()
+    pack_lengths([length] * 1_000_000, 1024)
+    assert time.process_time() - started < 3
+
+
+def test_zeros_among_a_million_are_refused_with_their_place() -> None:
+    lengths = [5] * 1_000_000
+    lengths[777_777] = 0
+    with pytest.raises(ValueError, match=r"length 0 at index 777777 is not in 1\.\.1024"):
+        pack_lengths(lengths, 1024)

@@ -64,6 +64,9 @@ def test_same_stamp_means_overrides(project):
         (["optim=adamw_8bit"], "default,optim=adamw_8bit"),
         (["schedule=wsd", "schedule.decay=linear"], "default,schedule=wsd,schedule.decay=linear"),
         (["release.name=mine", "seed=7"], "default,release.name=mine,seed=7"),
+        (["data_seed=7", "init_seed=7"], "default,data_seed=7,init_seed=7"),
+        (["seed=7", "data_seed=8"], "default,data_seed=8,seed=7"),
+        (["batch.micro=4", "batch.grad_accum=4"], "default,batch.grad_accum=4,batch.micro=4"),
         (["experiment=smoke", "optim.lr=1e-4"], "smoke,optim.lr=0.0001"),
     ],
 )

@@ -35,7 +35,7 @@ def edit(project: Path, file: str, old: str, new: str) -> None:
     [
         ("conf/optim/adamw.yaml", "lr: 0.001", "lr: fast", [], "optim.lr"),
         ("conf/optim/adamw.yaml", "lr: 0.001", "lr: 0.001\nlrr: 1", [], "optim.lrr"),
-        ("conf/config.yaml", "data_seed: 1234", "data_seed: x", [], "data_seed"),
+        ("conf/config.yaml", "data_seed: ${seed}", "data_seed: x", [], "data_seed"),
         ("conf/data/triage.yaml", PIN, "0" * 64, [], "data.sources[0].sha256"),
         ("conf/method/lora.yaml", "dropout: ", "dropout: 7 #", ["method=qlora"], "method.dropout"),
         (

@@ -188,6 +188,22 @@ def test_a_commit_is_a_pin(project):
     assert found(project, changes) == []
 
 
+def test_a_file_that_is_not_there_is_told_its_way_back(project):
+    """The spec stage is the first to look; prepare says the same."""
+    (project / "data/big.dvc").write_text("outs: []\n")
+    pointer = project / "data/pointer.jsonl"
+    pointer.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    for uri, said, fix in (
+        ("data/big/d.jsonl", "does not exist", "dvc pull data/big.dvc"),
+        ("data/triage/tset.jsonl", "does not exist", "did you mean 'test.jsonl'?"),
+        ("data/triage", "is a folder", "name one file in it"),
+        ("data/pointer.jsonl", "has sha256", "this is a Git LFS pointer: git lfs pull"),
+    ):
+        [fault] = faults(project, {"data.test.uri": uri})
+        assert said in fault.message
+        assert fault.fix == fix
+
+
 def test_a_changed_byte_in_data_is_seen(project):
     file = project / "data/triage/train.jsonl"
     file.write_bytes(file.read_bytes() + b"\n")

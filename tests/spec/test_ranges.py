@@ -1,15 +1,21 @@
 """Hints: what is usual, from where, and that they refuse nothing."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from hashtune.spec.load import read_params, validate
-from hashtune.spec.ranges import ADAMW_SIZED, RANGES, Range, hints
-from hashtune.spec.schema import Spec
+from hashtune.spec.methods import FIELDS
+from hashtune.spec.ranges import ADAMW_SIZED, LIMITS, LION, RANGES, WEIGHTS, Range, hints
+from hashtune.spec.schema import OptimizerName, Spec
 
 ROOT = Path(__file__).parents[2]
+
+
+COURSE = 'the course "Training Mechanics: Optimizers, Schedules, and Memory Math" (2026)'
 
 
 def spec(changes: dict[str, object]) -> Spec:
@@ -28,11 +34,11 @@ def test_a_usual_spec_has_no_hint() -> None:
 def test_the_words() -> None:
     assert list(hints(spec({"optim.lr": 1e-3}))) == [
         "optim.lr 0.001 is above 2e-05 to 0.0005, usual for lora with adamw "
-        "(TM, lab L3.3, best near 1e-4 to 2e-4)"
+        f"(the rates at which {COURSE} compares eval losses of LoRA, lowest near 1e-4 to 2e-4)"
     ]
     assert list(hints(spec({"duration.epochs": 4}))) == [
         "duration.epochs 4 is above 1 to 3, usual for fine-tuning "
-        "(TM on regularisation, and Unsloth's LoRA guide)"
+        f"({COURSE} and Unsloth's guide to LoRA)"
     ]
 
 
@@ -156,8 +162,63 @@ def test_a_hint_of_virtual_tokens_names_what_is_left() -> None:
     soft = now.model_copy(update={"method": now.method.model_copy(update={"type": "prompt"})})
     assert list(hints(soft)) == [
         "optim.weight_decay 0.2 is above 0 to 0.1, usual for prompt with adamw "
-        "(TM on regularisation, and Unsloth's LoRA guide)"
+        f"({COURSE} and Unsloth's guide to LoRA)"
     ]
+
+
+METHODS = list(FIELDS)
+OPTIMIZERS = get_args(OptimizerName)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_no_method_and_optimizer_takes_any_rate_in_silence(method: str, optimizer: str) -> None:
+    """Also each that comes later: a rate of 50 and one of 1e-9 are outside of all that is known."""
+    found = [of for of in (*RANGES, *LIMITS) if of.field == "optim.lr"]
+    (usual,) = (of for of in found if of.holds_for(method, optimizer))
+    assert 1e-9 < usual.low < usual.high < 50
+    assert (usual in RANGES) is (method in WEIGHTS and optimizer in ADAMW_SIZED | LION)
+
+
+@pytest.mark.parametrize(
+    ("method", "optimizer", "lr", "said"),
+    [
+        (
+            "lora",
+            "sgd",
+            50.0,
+            "optim.lr 50 is above 1e-07 to 1, the widest known for lora with sgd",
+        ),
+        (
+            "full",
+            "sgd",
+            50.0,
+            "optim.lr 50 is above 1e-07 to 1, the widest known for full with sgd",
+        ),
+        ("lora", "sgd", 1.0, ""),
+        ("prompt", "adamw", 1.0, "optim.lr 1 is above 5e-05 to 0.3, the widest known for prompt"),
+        ("prefix", "adamw", 1.0, "optim.lr 1 is above 5e-05 to 0.3, the widest known for prefix"),
+        ("prompt", "adafactor", 0.3, ""),
+        ("prompt", "adafactor", 0.31, "optim.lr 0.31 is above 5e-05 to 0.3, the widest known"),
+        ("prefix", "lion", 0.2, "optim.lr 0.2 is above 5e-06 to 0.1, the widest known for prefix"),
+        ("prefix", "adamw", 5e-5, ""),
+        ("prefix", "adamw", 1e-5, "optim.lr 1e-05 is below 5e-05 to 0.3, the widest known"),
+        ("prompt", "sgd", 50.0, "optim.lr 50 is above 1e-07 to 1, the widest known for prompt"),
+        ("lora", "adafactor", 2.0, "optim.lr 2 is above 1e-07 to 1, the widest known for lora"),
+    ],
+)
+def test_limits_where_no_rate_is_usual(method: str, optimizer: str, lr: float, said: str) -> None:
+    now = spec({"optim.lr": lr, "optim.name": optimizer})
+    now = now.model_copy(update={"method": now.method.model_copy(update={"type": method})})
+    found = [hint for hint in hints(now) if hint.startswith("optim.lr")]
+    assert [hint[: len(said)] for hint in found] == ([said] if said else [])
+
+
+def test_sources_are_in_plain_words() -> None:
+    """A name that a reader can look up, and no abbreviation or lesson number of its own."""
+    for usual in (*RANGES, *LIMITS):
+        assert not re.search(r"\b(TM|lab|module|L\d)\b", usual.source), usual
+        assert re.search(r"\d{4}|our own limits", usual.source), usual
 
 
 def test_full_fine_tuning_wants_about_a_tenth() -> None:
@@ -173,7 +234,8 @@ def test_full_fine_tuning_at_a_rate_of_lora_gets_a_hint() -> None:
     assert list(hints(spec({**full, "optim.lr": 1e-5}))) == []
     assert list(hints(spec({**full, "optim.lr": 1e-4}))) == [
         "optim.lr 0.0001 is above 5e-06 to 2e-05, usual for full with adamw "
-        "(TM, lab L3.3; a tenth of LoRA's)"
+        f"(the rates at which {COURSE} compares eval losses of full fine-tuning, about a tenth of "
+        "LoRA's)"
     ]
 
 

@@ -254,6 +254,7 @@ def test_other_added_tokens_are_another_training(project: Path, root: Path) -> N
         "batch",
         "precision",
         "seed",
+        "init_seed",
         "device",
         "kernels",
     )

@@ -62,7 +62,7 @@ def outputs() -> dict[str, bytes]:
     return {path.as_posix(): path.read_bytes() for path in files}
 
 
-def test_rows_steps_and_report(checkout: Path) -> None:
+def test_c33_rows_steps_and_report(checkout: Path) -> None:
     pack.run()
     train = writers.read_parquet(Path("build/pack/train.parquet"))
     assert [row["example_ids"] for row in train] == [
@@ -81,6 +81,7 @@ def test_rows_steps_and_report(checkout: Path) -> None:
     report = writers.read_json(Path("reports/pack.json"))
     assert report["train"]["rows"] == report["train"]["lower_bound_rows"] == 3
     assert report["train"]["tokens"] == 23
+    assert report["train"]["padding_fraction_after"] == pytest.approx(1 / 24, abs=1e-6)  # C33
     assert report["plan"]["trained_tokens_seen"] == 2 * (23 - 6)
 
 
@@ -106,6 +107,40 @@ def test_same_inputs_same_bytes_whatever_the_split_into_micro_batches(checkout: 
     write_params(**{"batch.micro": 2, "batch.grad_accum": 1})
     pack.run()
     assert outputs() == first
+
+
+@pytest.mark.parametrize(("most", "said"), [(6, False), (7, True), (None, False)])
+def test_a_cut_that_cuts_nothing_is_said(
+    checkout: Path, most: int | None, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three rows, one a step: two epochs hold six steps."""
+    write_params(**{"batch.grad_accum": 1, "duration.max_steps": most})
+    pack.run()
+    text = "hint: duration.max_steps 7 cuts nothing: 2 epochs hold 6 steps (3 rows, 1 a step)"
+    assert (text in capsys.readouterr().out) is said
+
+
+@pytest.mark.parametrize("grad_accum", [3, 10**9])
+def test_a_step_larger_than_the_rows_is_one_for_each_epoch(checkout: Path, grad_accum: int) -> None:
+    write_params(**{"batch.grad_accum": grad_accum})
+    pack.run()
+    steps = writers.read_parquet(Path("build/pack/steps.parquet"))
+    assert [sorted(step["rows"]) for step in steps] == [[0, 1, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_all_rows_masked_are_refused_in_both_splits(checkout: Path, split: str) -> None:
+    """No plan of pack has a step or an eval set without a trained token."""
+    file = Path(f"build/tokenize/{split}.parquet")
+    examples = writers.read_parquet(file)
+    for example in examples:
+        example["labels"] = [7, *[records.IGNORE_INDEX] * (len(example["labels"]) - 1)]
+    writers.write_parquet(file, examples, records.example_schema())
+    with pytest.raises(InputError) as caught:
+        pack.run()
+    assert {f.rule for f in caught.value.findings} == {"nothing-to-learn"}
+    assert len(caught.value.findings) == len(examples)
+    assert not Path("build/pack").exists()
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])

@@ -318,3 +318,26 @@ def test_pack_and_plan_start_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"logits_scaling": 8.0},
+        {"final_logit_softcapping": 30.0},
+        {"logit_scale": 0.0625},
+        {"lm_head_multiplier": 0.04},
+    ],
+)
+def test_a_base_that_changes_its_logits_is_refused_before_training(
+    checkout: Path, changed: dict[str, float]
+) -> None:
+    manifest = writers.read_json(checkout / "build/base/manifest.json")
+    manifest["config"] |= changed
+    writers.write_json(checkout / "build/base/manifest.json", manifest)
+    with pytest.raises(InputError, match=f"changes its logits \\({next(iter(changed))}\\)"):
+        plan.run()
+    manifest["config"] |= {"logits_scaling": 1.0, "logit_scale": None}
+    manifest["config"] = {n: v for n, v in manifest["config"].items() if n not in changed}
+    writers.write_json(checkout / "build/base/manifest.json", manifest)
+    plan.run()

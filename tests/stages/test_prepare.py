@@ -265,6 +265,62 @@ def test_too_few_replay_answers_are_refused(params):
     assert "0.75 of the mix is 12 replay rows for 4 task rows, but there are 5 answers" in found
 
 
+def test_a_source_that_adds_nothing_is_refused(params):
+    """Planted: one file under two names; every row of the second was a duplicate, and the mixture
+    was that of one source."""
+    params["data"]["sources"][1] = {**params["data"]["sources"][0], "name": "b"}
+    assert refused(params) == ["data.sources: no row of b is left (duplicate 4) [no-rows]"]
+    params["cleaning"]["deduplicate"] = "none"
+    run(params)
+    train = writers.read_parquet(Path("build/prepare/train.parquet"))
+    ids = [row["id"] for row in train if row["source"] != "replay"]
+    assert len(ids) == len(set(ids)) == 8
+    assert sum(name.endswith("#2") for name in ids) == 4
+    rows = writers.read_json(Path("reports/prepare.json"))["rows"]
+    assert rows["in"] == rows["kept"] + sum(rows["dropped"].values()) == 16
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, 1000.1, 1e300, "1", True])
+def test_a_weight_that_is_none_is_refused(params, weight):
+    """Planted: 1e300 copies were a fault of ours."""
+    params["data"]["sources"][0]["weight"] = weight
+    [finding] = refused(params)
+    assert "data.sources[0].weight: " in finding
+
+
+@pytest.mark.parametrize(
+    ("weight", "cap", "rows", "repeated"),
+    [(1.0, 10**30, 3, 0), (2.5, None, 8, 5), (3.0, 5, 5, 2), (1000.0, 4, 4, 1), (0.5, 1, 1, 0)],
+)
+def test_weight_and_cap_count_every_row(params, weight, cap, rows, repeated):
+    """a holds three rows and a duplicate; copies are counted apart from rows that are kept."""
+    params["data"]["replay"]["share"] = 0.0
+    params["data"]["sources"][0] |= {"weight": weight, "max_rows": cap}
+    run(params)
+    report = writers.read_json(Path("reports/prepare.json"))
+    of_a = report["sources"]["a"]
+    assert report["splits"]["train"] == rows + 1
+    assert of_a["repeated"] == repeated
+    assert of_a["kept"]["train"] == rows - repeated
+    assert of_a["rows"] == 4 == of_a["kept"]["train"] + sum(of_a["dropped"].values())
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [(0.3, None), (0.2999, "0.3 is above 0.2999"), (0.29999999, "0.3 is above 0.29999999")],
+)
+def test_a_share_at_the_limit_is_within_it(params, limit, said):
+    rows = [*(talk(f"x {i}") for i in range(7)), *[{"messages": []}] * 3]
+    params["data"]["sources"][0]["sha256"] = write("data/a.jsonl", rows)
+    params["cleaning"] |= {"on_bad_row": "drop", "max_drop_share": limit}
+    if said is None:
+        run(params)
+        rows = writers.read_json(Path("reports/prepare.json"))["sources"]["a"]
+        assert (rows["kept"]["train"], rows["dropped"]) == (7, {"empty": 3})
+    else:
+        assert f"kept 7, dropped 3 (empty 3): share {said} [drop-share]" in refused(params)[0]
+
+
 def test_data_max_rows_caps_every_source(params):
     params["data"]["max_rows"] = 2
     params["data"]["replay"]["share"] = 0.0
@@ -435,7 +491,7 @@ def test_a_remote_source_is_fetched_by_its_pin(params, monkeypatch):
     where = Path(source["uri"]).rename("elsewhere.jsonl")
     source["uri"] = "https://example.com/a.jsonl"
 
-    def download(url, target):
+    def download(url, target, say):
         assert url == "https://example.com/a.jsonl"
         target.write_bytes(where.read_bytes())
 
@@ -450,7 +506,7 @@ def test_a_remote_source_of_another_content_is_refused(params, monkeypatch):
     source = params["data"]["sources"][0]
     source.update({"uri": "https://example.com/a.jsonl", "sha256": "0" * 64})
 
-    def download(_, target):
+    def download(_, target, say):
         target.write_text("x\n")
 
     monkeypatch.setattr(remote, "_download", download)

@@ -11,7 +11,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from hashtune import writers
 from hashtune.chat import over_length
+from hashtune.chat.limits import loss, read_distribution
 from hashtune.errors import InputError
+from hashtune.packing.bins import pack_lengths
 from hashtune.records import conversation_schema
 from hashtune.spec.load import read_params
 from hashtune.stages import tokenize
@@ -20,6 +22,9 @@ from hashtune.store.manifest import Source, manifest_json, read_manifest
 from hashtune.store.synthetic import CHAT_TEMPLATE
 
 REPOSITORY = Path(__file__).parents[2]
+NAMES = ("train.parquet", "eval.parquet", "ledger.jsonl", "lengths.json")
+FILES = [*(f"build/tokenize/{name}" for name in NAMES)]
+FILES += ["reports/tokenize.json", "reports/plots/lengths.tsv"]
 PIN = writers.sha256_bytes(CHAT_TEMPLATE.encode())
 TALK = [{"role": "user", "content": "What is ice?"}, {"role": "assistant", "content": "Water."}]
 
@@ -34,10 +39,12 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write_params(*, over_length: str = "drop", sha256: str = PIN, **tokenizer: Any) -> None:
+def write_params(
+    *, over_length: str = "drop", sha256: str = PIN, max_seq_len: int = 64, **tokenizer: Any
+) -> None:
     defaults = read_params(REPOSITORY / "params.yaml")
     data = defaults["data"]
-    data |= {"max_seq_len": 64, "loss_on": "assistant", "over_length": over_length}
+    data |= {"max_seq_len": max_seq_len, "loss_on": "assistant", "over_length": over_length}
     settings = {
         "chat_template": "base",
         "sha256": sha256,
@@ -93,6 +100,11 @@ def test_examples_ledger_and_report(capsys: pytest.CaptureFixture[str]) -> None:
     report = writers.read_json(Path("reports/tokenize.json"))
     assert report["stops"] == ["<|im_end|>", "<|endoftext|>"]
     assert report["template_sha256"] == PIN
+    rule = {  # C24: what decides where the loss begins
+        **{"chat_template": "base", "template_kwargs": {}, "date": "2025-01-01"},
+        **{"mismatch": "error", "unstable": "error", "system": "error", "loss_on": "assistant"},
+    }
+    assert {key: report[key] for key in rule} == rule
     split = report["train"]
     assert (split["rows_in"], split["kept"], split["dropped"]) == (3, 2, {"over_length": 1})
     assert split["tokens"] == sum(len(row["input_ids"]) for row in train)
@@ -129,15 +141,14 @@ def test_same_input_same_bytes() -> None:
     write_params()
     write_split("train", TALK, long_talk())
     write_split("eval")
-    outputs = [*(f"build/tokenize/{n}" for n in ("train.parquet", "eval.parquet", "ledger.jsonl"))]
-    outputs += ["reports/tokenize.json", "reports/plots/lengths.tsv"]
+    outputs = [*FILES]
     tokenize.run()
     first = [Path(name).read_bytes() for name in outputs]
     tokenize.run()
     assert [Path(name).read_bytes() for name in outputs] == first
 
 
-@pytest.mark.parametrize("count", ["2", "3"])
+@pytest.mark.parametrize("count", ["2", "3", "40"])
 def test_the_number_of_processes_changes_no_byte(
     monkeypatch: pytest.MonkeyPatch, count: str
 ) -> None:
@@ -145,8 +156,7 @@ def test_the_number_of_processes_changes_no_byte(
     talks = [[TALK[0], {"role": "assistant", "content": "Water. " * n}] for n in range(1, 30)]
     write_split("train", *talks)
     write_split("eval", TALK)
-    files = [Path("reports/tokenize.json"), Path("build/tokenize/ledger.jsonl")]
-    files += [Path(f"build/tokenize/{name}.parquet") for name in ("train", "eval")]
+    files = [Path(name) for name in FILES]
     outputs = []
     for chunk_rows, processes in ((128, "1"), (2, "1"), (2, count)):
         monkeypatch.setattr(tokenize, "CHUNK_ROWS", chunk_rows)
@@ -263,10 +273,6 @@ def test_over_long_plain_text_is_dropped_refused_or_split() -> None:
     assert {len(row["input_ids"]) for row in pieces[:-1]} == {64}
 
 
-FILES = [f"build/tokenize/{name}" for name in ("train.parquet", "eval.parquet", "ledger.jsonl")]
-FILES += ["reports/tokenize.json", "reports/plots/lengths.tsv"]
-
-
 def test_over_long_conversations_are_split_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of five rounds, as many as fit into 64 tokens are kept, as they stand in the whole."""
     talks = [TALK * rounds for rounds in range(1, 6)]
@@ -305,6 +311,75 @@ def test_over_long_conversations_are_split_by_turn(monkeypatch: pytest.MonkeyPat
     assert report["turns_lost"] == sum(n - fit for n in cut_short) + 2 + 1
     assert report["turns_trained"] == report["turns"] == 15 + 4
     assert report["tokens"] == sum(len(row["input_ids"]) for row in rows)
+
+
+@pytest.mark.parametrize("policy", ["drop", "split"])
+def test_the_table_of_any_limit_says_what_the_stage_loses_there(policy: str) -> None:
+    """From a run that loses nothing, for limits around every edge; packing holds what is left."""
+    talks = [TALK * rounds for rounds in (1, 1, 2, 3, 4)]
+    write_params(over_length="drop", max_seq_len=1024)
+    write_split("train", *talks)
+    write_split("eval", TALK)
+    tokenize.run()
+    table = read_distribution(
+        writers.read_json(Path("build/tokenize/lengths.json"))["train"][policy]
+    )
+    sizes = sorted({len(row["input_ids"]) for row in writers.read_parquet(Path(FILES[0]))})
+    shortest = sizes[0] if policy == "drop" else sizes[0] - 1  # without the newline behind a stop
+    for limit in (sizes[0], sizes[1] - 1, sizes[1], sizes[2] - 2, sizes[-1] - 1, sizes[-1]):
+        write_params(over_length=policy, max_seq_len=limit)
+        tokenize.run()
+        report = writers.read_json(Path("reports/tokenize.json"))["train"]
+        assert loss(table, limit) == {
+            "max_seq_len": limit,
+            "examples_lost": report["examples"]["in"] - report["examples"]["kept"],
+            "turns_lost": report["turns_lost"],
+            "tokens_lost": report["tokens_lost"],
+            "trained_tokens_lost": report["trained_tokens_lost"],
+        }
+        kept = [len(row["input_ids"]) for row in writers.read_parquet(Path(FILES[0]))]
+        assert sum(kept) == report["tokens"]
+        packed = pack_lengths(kept, limit)
+        assert sum(kept[number] for row in packed for number in row) == report["tokens"]
+    write_params(over_length=policy, max_seq_len=shortest - 1)
+    with pytest.raises(InputError, match="no example of train is left: 5 in, 5 over-long"):
+        tokenize.run()
+    lost = loss(table, shortest - 1)
+    assert (lost["examples_lost"], lost["trained_tokens_lost"]) == (5, table.trained[-1])
+    assert loss(table, 1) == {**lost, "max_seq_len": 1}
+
+
+def test_an_interrupt_leaves_what_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of a split: no half of an output under its name, and no new report."""
+    write_params()
+    write_split("train", TALK, TALK * 2, TALK * 3)
+    write_split("eval", TALK)
+    monkeypatch.setattr(tokenize, "CHUNK_ROWS", 1)
+    monkeypatch.setenv("HASHTUNE_PROCESSES", "1")
+    whole, seen = tokenize.tokenize_conversation, []
+
+    def stop_at_the_third(*arguments: Any, **more: Any) -> Any:
+        seen.append(1)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return whole(*arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenize, "tokenize_conversation", stop_at_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            tokenize.run()
+    assert not Path("build/tokenize").exists() and not Path("reports").exists()
+    tokenize.run()
+    before = [Path(name).read_bytes() for name in FILES]
+    write_split("train", TALK * 2, TALK, TALK)
+    seen.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenize, "tokenize_conversation", stop_at_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            tokenize.run()
+    assert [Path(name).read_bytes() for name in FILES] == before
+    assert sorted(path.name for path in Path("build/tokenize").iterdir()) == sorted(NAMES)
+    assert sorted(path.name for path in Path("build").iterdir()) == ["base", "prepare", "tokenize"]
 
 
 def test_a_cut_one_token_early_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

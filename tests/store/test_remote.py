@@ -26,6 +26,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.data, self.status, self.sent, self.asked = DATA, 200, len(DATA), 0
+        self.faults: list[int] = []  # statuses of the first answers; 0 closes midway
         self.url = f"http://127.0.0.1:{self.server_address[1]}/d.jsonl"
 
 
@@ -34,10 +35,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked += 1
-        self.send_response(self.server.status)
+        fault = self.server.faults.pop(0) if self.server.faults else None
+        self.send_response(fault or self.server.status)
         self.send_header("Content-Length", str(len(self.server.data)))
         self.end_headers()
-        self.wfile.write(self.server.data[: self.server.sent])
+        self.wfile.write(self.server.data[: 100 if fault == 0 else self.server.sent])
 
     def log_message(self, *_: object) -> None:
         pass
@@ -57,6 +59,7 @@ def server() -> Iterator[Server]:
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HASHTUNE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(remote, "PAUSES", (0.0, 0.0))
 
 
 def get(url: str, pin: str = PIN) -> Path | Finding:
@@ -109,6 +112,48 @@ def test_a_refusal_of_the_server_is_a_finding(server, status, message):
 def test_a_download_that_breaks_off_is_a_finding(server):
     server.sent = 100
     assert refused(server.url).rule == "remote"
+
+
+@pytest.mark.parametrize("faults", [[0, 0], [503, 429], [500, 0]])
+def test_what_passes_by_itself_is_tried_again(server, faults):
+    """Each try begins the file anew: after half of one, the whole is there once."""
+    server.faults = faults
+    said: list[str] = []
+    path = fetch(server.url, PIN, field="data.sources[0]", say=said.append)
+    assert isinstance(path, Path) and path.read_bytes() == DATA
+    assert server.asked == 3
+    assert [line.endswith("tries again in 0 s") for line in said] == [False, True, True]
+
+
+@pytest.mark.parametrize(("status", "asked"), [(403, 1), (404, 1), (410, 1), (500, 3)])
+def test_what_stays_as_it_is_is_asked_once(server, status, asked):
+    server.status = status
+    refused(server.url)
+    assert server.asked == asked
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:99999/d", "http://a..b/d", "http://:1/d", "http://x:y/d"]
+)
+def test_an_address_that_is_none_is_a_finding(url):
+    assert refused(url).rule == "remote"
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [("s3://b/d?versionId=3", {"version_aware": True}), ("s3://b/d", {})],
+)
+def test_the_version_that_an_s3_address_names_is_the_one_that_is_read(monkeypatch, url, options):
+    """Planted: without the option s3fs cuts ?versionId= off and reads the newest version."""
+    asked = []
+
+    def system(scheme: str, **given: object) -> None:
+        asked.append((scheme, given))
+        raise PermissionError("enough")
+
+    monkeypatch.setattr(fsspec, "filesystem", system)
+    refused(url)
+    assert asked == [("s3", {"skip_instance_cache": True, **options})]
 
 
 def test_no_server_is_a_finding():

@@ -385,3 +385,24 @@ def test_of_full_fine_tuning_attention_alone_is_fused_and_proven(
         check_fused(compare_fused(trainee, row), precision)
     attend_as(trainee.peft.get_base_model(), "documents", [], "plain")
     assert check.fused_counts(trainee) == {**parts, "attention": 0}
+
+
+@pytest.mark.parametrize("kind", [LoraLinear, GatedLinear])
+def test_a_model_may_add_to_the_result_in_place(kind: Any) -> None:
+    """Llama 4 adds its experts' output to that of the shared one; a view would be an error."""
+    generator = torch.Generator().manual_seed(0)
+    x, other = torch.randn(2, 3, 4, generator=generator), torch.randn(3, 5, generator=generator)
+    weight = torch.randn(5, 4, generator=generator)
+    results = []
+    for in_place in (True, False):
+        a = torch.ones(2, 4, requires_grad=True)
+        b = torch.ones(5, 2, requires_grad=True)
+        states = [x[0], x[1]] if kind is GatedLinear else [x[0]]
+        y = kind.apply(*states, a, b, Frozen(weight, None, 2.0))
+        y = y.add_(other) if in_place else y + other
+        y.square().sum().backward()
+        assert a.grad is not None
+        assert b.grad is not None
+        results.append((y.detach(), a.grad, b.grad))
+    for one, two in zip(*results, strict=True):
+        assert torch.equal(one, two)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from hashtune.errors import InputError, Stopped
+from hashtune.records import IGNORE_INDEX, Row
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training import loop as loops
 from hashtune.training.batches import Batch
 from hashtune.training.loop import Loop
 from hashtune.training.model import Trainee
+from hashtune.training.plan import Plan, check_plan
 from hashtune.training.schedules import lr_at
 from hashtune.training.step import EvalResult, StepResult, train_step
 
@@ -109,7 +111,72 @@ def test_more_skips_than_allowed_stop_the_run(
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("non-finite", "optim.lr")
     assert finding.message.endswith("the last one saw row 3: e3.0; row 0: e0.0, e0.1")
-    assert finding.fix is not None and "`hashtune inspect --step 4`" in finding.fix
+    assert finding.fix is not None and "`hashtune step 4`" in finding.fix
+
+
+def silent(row: Row) -> Row:
+    return replace(row, labels=[IGNORE_INDEX] * len(row.labels))
+
+
+def test_a_step_without_targets_is_refused_and_not_counted_as_non_finite(
+    make_loop: MakeLoop, plan: Plan
+) -> None:
+    """Step 2 sees rows 2 and 3."""
+    rows = [silent(row) if row.row in (2, 3) else row for row in plan.rows]
+    loop = make_loop("run", the_plan=replace(plan, rows=rows), max_skipped_steps=5)
+    with pytest.raises(InputError) as caught:
+        loop.run()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.message) == ("no-trained-token", "step 2 has no trained token")
+    assert (loop.progress.step, loop.progress.skipped) == (1, [])
+
+
+def test_a_silent_row_beside_a_good_one_is_no_reason_to_skip(
+    make_loop: MakeLoop, plan: Plan
+) -> None:
+    rows = [silent(row) if row.row in (0, 2, 4) else row for row in plan.rows]
+    progress = make_loop("run", the_plan=replace(plan, rows=rows)).run()
+    assert (progress.updates, progress.skipped) == (6, [])
+
+
+def test_the_plan_is_refused_with_everything_it_lacks(plan: Plan, make_loop: MakeLoop) -> None:
+    """Before a model is loaded: each step without targets, and eval rows without any."""
+    settings = make_loop("run").settings
+    of = settings.schedule, settings.checkpoint
+    rows = [silent(row) if row.row in (2, 3, 5) else row for row in plan.rows]
+    check_plan(replace(plan, eval_rows=[silent(rows[0]), rows[0]]), *of)
+    with pytest.raises(InputError) as caught:
+        check_plan(Plan(rows, plan.steps, [silent(rows[0])]), *of)
+    assert [(f.rule, f.file, f.message[:6]) for f in caught.value.findings] == [
+        ("no-trained-token", "build/pack/steps.parquet", "step 2"),  # rows 2 and 3
+        ("no-trained-token", "build/pack/steps.parquet", "step 5"),  # rows 5 and 2
+        ("no-trained-token", "build/pack/eval.parquet", "no eva"),
+    ]
+
+
+def test_without_any_finite_step_it_is_not_the_learning_rate(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_nan(monkeypatch, 1, 2)
+    with pytest.raises(InputError) as caught:
+        make_loop("run", max_skipped_steps=1).run()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("non-finite", "base_model")
+    assert finding.message.startswith(
+        "2 steps with a non-finite loss or gradient ([1, 2]), and no step was finite; the last"
+    )
+    assert finding.fix is not None
+    assert "weights and the precision" in finding.fix and "optim.lr" not in finding.fix
+
+
+def test_a_non_finite_eval_loss_before_any_update_is_not_the_learning_rate(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_nan(monkeypatch, 1, 2)
+    plant_eval(monkeypatch, math.nan)
+    with pytest.raises(InputError, match="the eval loss after step 2 is nan") as caught:
+        make_loop("run", max_skipped_steps=9).run()
+    assert [finding.field for finding in caught.value.findings] == ["base_model"]
 
 
 def test_no_skip_allowed(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:

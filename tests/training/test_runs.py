@@ -20,6 +20,7 @@ PARTS: dict[str, Any] = {
     "inputs": {"build/pack/train.parquet": "a" * 64, "build/code/train.json": "b" * 64},
     "optim": {"lr": 1e-4, "name": "adamw"},
     "seed": 1,
+    "init_seed": 1,
     "precision": "fp32",
     "kernels": "plain",
 }
@@ -62,6 +63,7 @@ def fill(folder: Path, text: str) -> None:
 def test_identity_changes_with_every_part() -> None:
     changed = [
         {**PARTS, "seed": 2},
+        {**PARTS, "init_seed": 2},
         {**PARTS, "precision": "bf16"},
         {**PARTS, "optim": {"lr": 1.0001e-4, "name": "adamw"}},
         {**PARTS, "optim": {"lr": 1e-4, "name": "sgd"}},

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hashtune.spec.lengths import decay_start, length_findings, warmup_updates
 from hashtune.spec.schema import Schedule
-from hashtune.training.schedules import decay_start, length_findings, lr_at, warmup_updates
+from hashtune.training.schedules import lr_at
 
 DECAYS = ["linear", "cosine", "1-sqrt"]
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hashtune.errors import InputError
 from hashtune.records import Row
 from hashtune.training.batches import Batch
 from hashtune.training.layouts import micro_batches
 from hashtune.training.model import Trainee
-from hashtune.training.plan import Plan
-from hashtune.training.step import evaluate_loss, targets, train_step
+from hashtune.training.plan import Plan, targets
+from hashtune.training.step import evaluate_loss, train_step
 
 
 class Recorder:
@@ -164,6 +165,28 @@ def test_groups_and_targets() -> None:
     assert [len(group) for group in micro_batches(rows, 2)] == [2, 1]
     assert targets(rows) == 6
     assert targets([Row(0, ["a"], [2], [5, 6], [5, -100])]) == 0
+
+
+SILENT = Row(2, ["s"], [3], [0, 1, 0], [0, -100, -100])  # the first label is no target
+
+
+@pytest.mark.parametrize("micro", [1, 2, 4])
+@pytest.mark.parametrize("layout", ["rows", "length_grouped"])
+def test_eval_rows_without_targets_leave_the_mean_as_it_is(micro: int, layout: Any) -> None:
+    """(2 * 1.0 + 8 * 3.0) / 10; a mean over rows, or a loss of 0 for the silent one, is lower."""
+    rows = [SILENT, constant_row(0, 2), SILENT, constant_row(1, 8)]
+    result = evaluate_loss(table(1.0, 3.0), rows, micro=micro, layout=layout)
+    assert result.loss == pytest.approx(2.6, abs=1e-6)
+    assert result.accuracy == 0.0
+
+
+@pytest.mark.parametrize("rows", [[], [SILENT], [SILENT, SILENT]])
+def test_eval_rows_without_any_target_have_no_loss(rows: list[Row]) -> None:
+    """A loss of 0 would win checkpoint.select=best."""
+    with pytest.raises(InputError) as caught:
+        evaluate_loss(table(1.0, 3.0), rows, micro=1)
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("no-trained-token", "data.eval")
 
 
 def test_eval_loss_is_a_mean_over_tokens_and_draws_no_random_number(

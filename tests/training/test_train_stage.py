@@ -15,14 +15,16 @@ from hashtune.memory.shapes import read_shape
 from hashtune.spec.load import read_spec
 from hashtune.spec.schema import Spec
 from hashtune.stages import train
-from hashtune.store.loader import resolve
+from hashtune.store.loader import load_base, resolve
 from hashtune.store.manifest import manifest_json, read_manifest
 from hashtune.store.numerics import set_fp32_products
+from hashtune.training import loop as loops
 from hashtune.training import start
 from hashtune.training.adapter import WEIGHTS
 from hashtune.training.model import Trainee
 from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
+from hashtune.training.step import StepResult
 
 SECTIONS: dict[str, Any] = {
     "base_model": {
@@ -77,6 +79,7 @@ SECTIONS: dict[str, Any] = {
     "device": "cpu",
     "kernels": "plain",
     "seed": 7,
+    "init_seed": 7,
     "tokenizer": {
         "chat_template": "base",
         "sha256": "0" * 64,
@@ -178,6 +181,73 @@ def outputs() -> dict[str, bytes]:
     return {path.as_posix(): path.read_bytes() for path in files if path.is_file()}
 
 
+@pytest.mark.parametrize("kernels", ["plain", "fused"])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_base_with_broken_weights_is_refused_by_the_tensor(
+    kernels: str, value: float, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the proofs, which would blame the fused parts, and before the first step."""
+
+    def load(*arguments: Any, **settings: Any) -> Any:
+        base = load_base(*arguments, **settings)
+        with torch.no_grad():
+            base.model.layers[1].mlp.down_proj.weight[0, 0] = value
+        return base
+
+    monkeypatch.setattr(start, "load_base", load)
+    write_params({"kernels": kernels})
+    with pytest.raises(InputError) as caught:
+        train.run()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("non-finite", "base_model")
+    name = "model.layers.1.mlp.down_proj.weight"
+    assert finding.message == f"1 tensors of the base hold NaN or infinity, first {name}"
+
+
+def test_a_run_that_skipped_every_step_has_trained_nothing(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan = float("nan")
+    skipped = StepResult(nan, nan, 0.0, nan, 1, 1, applied=False)
+    monkeypatch.setattr(loops, "train_step", lambda *arguments, **settings: skipped)
+    write_params({"checkpoint": {"max_skipped_steps": 10**9}})
+    with pytest.raises(InputError, match="none of 6 steps had a finite loss") as caught:
+        train.run()
+    assert [(f.rule, f.field) for f in caught.value.findings] == [("non-finite", "base_model")]
+    assert not (train.OUT / "adapter").exists()
+
+
+def write_steps(steps: list[list[int]]) -> None:
+    table = [
+        {"step": n, "epoch": 1, "rows": rows, "trained_tokens": 0, "tokens": 0}
+        for n, rows in enumerate(steps, start=1)
+    ]
+    writers.write_parquet(train.PACK / "steps.parquet", table, records.step_schema())
+
+
+def test_a_plan_without_steps_is_refused(checkout: Path) -> None:
+    write_steps([])
+    with pytest.raises(InputError, match=r"the plan has no step \[no-trained-token\]"):
+        train.run()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schedule": {"warmup_fraction": 1.0}},
+        {"schedule": {"min_lr_ratio": 0.0}},
+        {"checkpoint": {"early_stop_patience": 1, "select": "best"}},
+    ],
+)
+def test_a_run_of_one_step_makes_its_update(changes: dict[str, Any], checkout: Path) -> None:
+    write_steps([[0]])
+    write_params(changes)
+    train.run()
+    report = json.loads(Path("reports/train.json").read_text())
+    assert (report["steps"], report["adapter_step"], report["skipped_steps"]) == (1, 1, 0)
+    assert [signal[-14:] for signal in report["signals"]] == ["[near-uniform]"]
+
+
 def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     train.run()
     first = outputs()
@@ -192,7 +262,9 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     assert [(s["step"], s["example"], s["tokens"]) for s in samples] == [
         (step, "e9.0", 5) for step in (2, 4, 6)
     ]
-    assert report["signals"] == []  # six steps are too few for what a random base would show
+    (signal,) = report["signals"]  # of a random base: its losses stay near ln 512
+    assert signal.startswith("step 6: the mean loss of the first 6 steps is 6.")
+    assert signal.endswith("[near-uniform]")
     assert report["trainable_parameters"] == 2 * 2 * (64 + 64)  # 2 layers, q: A 2x64, B 64x2
     assert report["targets"] == {"q_proj": 2}
     assert report["route"] == "fp32 adapter, fp32 base, no autocast"
@@ -284,6 +356,7 @@ def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
         {"device": "cuda"},
         {"precision": "bf16", "optim": {"master_weights": False}},
         {"seed": 8},
+        {"init_seed": 8},
         {"determinism": {"threads": 2}},
         {"checkpoint": {"select": "best"}},
         {"checkpoint": {"early_stop_patience": 2}},
@@ -323,6 +396,25 @@ def test_a_pinned_adapter_is_continued_from_and_named(
     write_params({"base_model": {"init_adapter": pin}, "method": {"r": 4}})
     with pytest.raises(InputError, match="has r 2, not 4"):
         train.run()
+
+
+def test_init_seed_decides_the_init_and_seed_what_training_draws(checkout: Path) -> None:
+    def begun(**seeds: int) -> tuple[dict[str, Any], torch.Tensor]:
+        write_params(seeds)
+        trainee = train.ready(spec()).trainee
+        weights = {name: value.detach().clone() for name, value in trainee.parameters.items()}
+        return weights, torch.rand(1)
+
+    def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+        return all(one[name].equal(other[name]) for name in one)
+
+    first, drawn = begun(seed=7, init_seed=7)
+    weights, other_draw = begun(seed=8, init_seed=7)
+    assert same(first, weights)
+    assert drawn != other_draw
+    weights, same_draw = begun(seed=7, init_seed=8)
+    assert not same(first, weights)
+    assert drawn == same_draw
 
 
 def test_how_often_checkpoints_are_written_does_not(checkout: Path) -> None:

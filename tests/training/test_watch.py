@@ -29,8 +29,8 @@ def evaluated(points: list[Point], losses: dict[int, float]) -> list[Point]:
     return sorted(mixed, key=lambda point: (point["step"], "eval/loss" in point))
 
 
-def fired(points: list[Point]) -> list[Signal]:
-    return watch(points, vocab=512, grad_clip=1.0)  # ln 512 = 6.238
+def fired(points: list[Point], *, total: int = 100) -> list[Signal]:
+    return watch(points, vocab=512, grad_clip=1.0, total=total)  # ln 512 = 6.238
 
 
 FALLING = [2.0 - 0.01 * step for step in range(100)]  # 2.00, 1.99, ... 1.01
@@ -88,6 +88,88 @@ def test_an_eval_loss_that_rises_once_or_with_the_train_loss_is_no_overfitting()
     assert fired(evaluated(train(rising), {20: 1.0, 40: 1.1, 60: 1.2})) == []
 
 
+ZIGZAG = {20: 1.9, 40: 1.7, 60: 1.8, 80: 1.75, 100: 1.85}
+
+
+def test_an_eval_loss_that_zigzags_upward() -> None:
+    """It never rises twice in a row; the means of neighbours are 1.75, 1.775 and 1.80."""
+    (signal,) = fired(evaluated(train(FALLING), ZIGZAG))
+    assert (signal.name, signal.step) == ("eval-rising", 100)
+    assert signal.text == (
+        "the eval loss rose up and down, by the means of neighbours (1.7000, 1.8000, 1.7500, "
+        "1.8500) while the train loss fell: overfitting; checkpoint.select=best takes the weights "
+        "of step 40"
+    )
+    assert fired(evaluated(train(FALLING), dict(list(ZIGZAG.items())[:4]))) == []  # not known yet
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [1.9, 1.7, 1.8, 1.6, 1.7],  # downward
+        [1.7, 1.8, 1.7, 1.8, 1.7],  # on the spot
+        [1.0, 1.3, 1.2, 1.1, 1.05],  # a spike that heals
+    ],
+)
+def test_zigzags_that_are_no_overfitting(losses: list[float]) -> None:
+    assert (
+        fired(evaluated(train(FALLING), dict(zip(range(20, 101, 20), losses, strict=True)))) == []
+    )
+
+
+def test_a_zigzag_with_three_teeth_and_one_over_a_rising_train_loss() -> None:
+    teeth = dict(zip(range(10, 81, 10), [1.7, 1.9, 1.8, 1.72, 1.92, 1.82, 1.74, 1.94], strict=True))
+    (signal,) = fired(evaluated(train(FALLING), teeth))
+    assert (signal.name, signal.step) == ("eval-rising", 60)  # 1.80, 1.72, 1.92, 1.82
+    rising = train([1.0 + 0.01 * step for step in range(100)])
+    assert fired(evaluated(rising, ZIGZAG)) == []
+
+
+@pytest.mark.parametrize(
+    ("total", "uniform", "clipped", "low"),
+    [  # steps after which the signals fire: a window is half of the run, 3 at least
+        (1, 1, None, None),
+        (2, 2, None, None),
+        (3, 3, 3, 3),
+        (6, 6, 3, 3),
+        (20, 10, 10, 10),
+        (30, 10, 15, 10),
+        (100, 10, 50, 10),
+        (175, 10, 50, 10),
+    ],
+)
+def test_short_runs_see_their_signals(
+    total: int, uniform: int, clipped: int | None, low: int | None
+) -> None:
+    def steps(name: str, points: list[Point]) -> int | None:
+        return next((s.step for s in fired(points, total=total) if s.name == name), None)
+
+    assert steps("near-uniform", train([6.2] * total)) == uniform
+    assert steps("clipped", train([2.0] * total, norm=5.0)) == clipped
+    assert steps("low-loss", train([0.1] * total)) == low
+    healthy = train([2.0] * total)
+    healthy[-1]["train/grad_norm"] = 5.0  # one of them
+    assert fired(healthy, total=total) == []
+
+
+def test_the_words_of_a_short_run() -> None:
+    (one,) = fired(train([6.2]), total=1)
+    assert one.text.startswith("the mean loss of the only step is 6.20, near ln(512) = 6.24")
+    first, second = fired(train([0.1] * 6, norm=5.0), total=6)[1:]
+    assert first.text.startswith("the mean loss of the last 3 steps is 0.10, below 0.2")
+    assert second.text.startswith("the last 3 gradients were all clipped (norms 5.00 to 5.00")
+    names = [s.name for s in fired(train([2.0] * 6, entropy=[2.0] * 3 + [0.1] * 3), total=6)]
+    assert names == ["entropy-collapse"]
+
+
+def test_a_skipped_step_of_a_short_run_hides_nothing() -> None:
+    points = train([6.2] * 6)
+    del points[3]
+    (signal,) = fired(points, total=6)
+    assert (signal.name, signal.step) == ("near-uniform", 6)
+    assert "of the first 5 steps" in signal.text
+
+
 def test_every_step_clipped() -> None:
     (signal,) = fired(train(FALLING[:50], norm=5.0))
     assert (signal.name, signal.step) == ("clipped", 50)
@@ -138,14 +220,17 @@ def test_a_signal_fires_once() -> None:
     losses=st.lists(st.floats(0.0, 20.0), min_size=1, max_size=60),
     cut=st.integers(0, 60),
     norm=st.floats(0.0, 9.0),
+    total=st.sampled_from([1, 6, 20, 60, 500]),
 )
 def test_property_a_resumed_watch_says_what_a_straight_one_says(
-    losses: list[float], cut: int, norm: float
+    losses: list[float], cut: int, norm: float, total: int
 ) -> None:
     points = evaluated(train(losses, norm=norm), dict(enumerate(losses[::5], start=1)))
-    resumed = Watcher(vocab=512, grad_clip=1.0)
+    resumed = Watcher(vocab=512, grad_clip=1.0, total=total)
+    straight = fired(points, total=total)
     for point in points[:cut]:  # replayed from a checkpoint
         resumed.see(point)
     news = [signal for point in points[cut:] for signal in resumed.see(point)]
-    assert resumed.fired == fired(points)
-    assert news == [signal for signal in fired(points) if signal not in fired(points[:cut])]
+    assert resumed.fired == straight
+    before = fired(points[:cut], total=total)
+    assert news == [signal for signal in straight if signal not in before]

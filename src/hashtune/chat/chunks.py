@@ -93,6 +93,8 @@ def _counts(
         turns=sum(item.turns for item in done),
         altered=sum(bool(item.altered) for item in done),
         escaped=sum(bool(item.escaped) for item in done),
+        unprompted=sum(item.unprompted for item in done),
+        masked=sum(item.masked for item in done),
     )
 
 

@@ -9,7 +9,8 @@ from hashtune.chat.bodies import Layout, Mismatch, Unstable, layouts
 from hashtune.chat.contents import check_contents
 from hashtune.chat.control import control_tokens, escape, escape_faults
 from hashtune.chat.labels import label_text
-from hashtune.chat.messages import OWN_FIELDS, check_messages, trained_turns
+from hashtune.chat.messages import OWN_FIELDS, check_messages, trained_turns, untrained_answers
+from hashtune.chat.own_text import computed_texts
 from hashtune.chat.proof import prove
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
@@ -24,7 +25,9 @@ class Tokenized:
 
     turns: trained turns that the policies asked for; altered: paths of fields whose blanks the
     template changed, or that it shortened as untrained history; escaped: how many messages hold
-    control tokens that became plain text; text: it is a plain text, which split cuts anywhere.
+    control tokens that became plain text; text: it is a plain text, which split cuts anywhere;
+    unprompted: assistant messages that begin the conversation, masked: those that `train`, `weight`
+    or data.loss_on take out.
     """
 
     examples: list[Example]
@@ -32,6 +35,8 @@ class Tokenized:
     altered: list[str]
     escaped: int = 0
     text: bool = False
+    unprompted: int = 0
+    masked: int = 0
 
 
 def tokenize_conversation(
@@ -53,6 +58,7 @@ def tokenize_conversation(
         turns = _checked_turns(messages, template, stops, loss_on)
         plan = layouts(template, messages, stops, turns=turns, unstable=unstable, mismatch=mismatch)
         found, altered = check_contents(template, messages, plan)
+        found += computed_texts(template, messages, plan, stops)
         examples = []
         for layout in plan if not found else ():
             examples.append(example := _example(conversation, template, layout, len(plan)))
@@ -71,7 +77,8 @@ def tokenize_conversation(
             raise InputError(found)
     except InputError as error:
         raise InputError([_placed(item, conversation) for item in error.findings]) from error
-    return Tokenized(examples, len(turns), altered, escaped)
+    unprompted, masked = untrained_answers(messages, turns)
+    return Tokenized(examples, len(turns), altered, escaped, unprompted=unprompted, masked=masked)
 
 
 def _sound_messages(conversation: Conversation, template: Template) -> tuple[list[Message], int]:

@@ -4,7 +4,11 @@ A template is code of somebody else: an error inside it is the row's or the temp
 Only its own call is guarded (rendering.py); memory and interrupts are not its affair.
 """
 
+import dataclasses
+
 import jinja2
+
+from hashtune.errors import Finding
 
 RENDER_ERRORS = (  # Jinja runs Python operators and methods of text, list and dict
     jinja2.TemplateError,  # raise_exception, undefined names, syntax, the sandbox's refusals
@@ -38,3 +42,19 @@ class RenderError(Exception):
         if isinstance(self.cause, jinja2.TemplateError):
             return f"{role} ({self})"
         return f"the template {name} raises {type(self.cause).__name__}: {self}"
+
+
+def of_template(finding: Finding, name: str) -> Finding:
+    """A finding about messages that every template must render: no row is to blame, so it names the
+    template and, where that is one, its file."""
+    start = f"the template {name} "
+    said = finding.message
+    if not said.startswith(start):
+        said = f"{start}takes no plain chat: {finding.field}: {said}"
+    return dataclasses.replace(
+        finding,
+        message=said,
+        file=None if name == "base" else name,
+        field="tokenizer.chat_template",
+        fix="correct the template, or pin another one",
+    )

@@ -11,6 +11,7 @@ from hashtune.records import IGNORE_INDEX
 
 Span = tuple[int, int]
 Labelled = tuple[list[int], tuple[int, ...]]  # labels, and the places of straddling tokens
+NO_CORES: Mapping[int, Span] = {}
 BLANKS = ("Ġ", "Ċ", "ĉ", "č", "▁", " ")  # how vocabularies spell a leading blank
 
 
@@ -28,13 +29,31 @@ def label_text(
     ids = template.ids(text)
     if template.pieces and (found := label_bytes(ids, template.piece_sizes, text, spans)):
         return ids, *found
-    return ids, *label(template.encoding(text), ids, spans)
+    cores = _cores(template, text, ids)
+    return ids, *label(template.encoding(text), ids, spans, cores)
 
 
-def label(encoded: Any, ids: Sequence[int], spans: Sequence[Span]) -> Labelled:
+def _cores(template: Template, text: str, ids: Sequence[int]) -> dict[int, Span]:
+    """Where the text of each added token stands that takes the blanks beside it (Phi-3's `<|end|>`
+    and the newline behind it), by the token's place: its offsets have the blanks too."""
+    if not template.stripping:
+        return {}
+    cores = {}
+    for place, (token, offset) in enumerate(zip(ids, template.encoding(text).offsets, strict=True)):
+        if token in template.stripping:
+            own, _ = template.stripping[token]
+            start = text.index(own, offset[0])
+            cores[place] = start, start + len(own)
+    return cores
+
+
+def label(
+    encoded: Any, ids: Sequence[int], spans: Sequence[Span], cores: Mapping[int, Span] = NO_CORES
+) -> Labelled:
     """Labels and straddlers from an encoding of the backend, or control.Encoded."""
     offsets = encoded.offsets
-    return label_aligned(ids, offsets, spans) or label_tokens(ids, encoded.tokens, offsets, spans)
+    aligned = None if cores else label_aligned(ids, offsets, spans)
+    return aligned or label_tokens(ids, encoded.tokens, offsets, spans, cores)
 
 
 def label_bytes(
@@ -69,9 +88,17 @@ def _in_bytes(text: str, spans: Sequence[Span]) -> Iterator[Span]:
 
 
 def label_tokens(
-    ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[Span], spans: Sequence[Span]
+    ids: Sequence[int],
+    pieces: Sequence[str],
+    offsets: Sequence[Span],
+    spans: Sequence[Span],
+    cores: Mapping[int, Span] = NO_CORES,
 ) -> Labelled:
-    """Labels (the id where all characters of the token lie in a span, else -100) and straddlers."""
+    """Labels (the id where all characters of the token lie in a span, else -100) and straddlers.
+
+    Of a token in `cores` those characters count, not the blanks that it takes: the model writes the
+    same token whatever blanks the template prints behind it.
+    """
     labels = [IGNORE_INDEX] * len(ids)
     straddlers = []
     reached, current = 0, 0
@@ -83,7 +110,8 @@ def label_tokens(
         if current == len(spans):
             break
         first, last = spans[current]
-        if first <= begin and end <= last:
+        low, high = cores.get(index, (begin, end))
+        if first <= low and high <= last:
             labels[index] = ids[index]
         elif begin < first < end:
             straddlers.append(index)

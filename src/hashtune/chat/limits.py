@@ -5,7 +5,7 @@ Counted by length, not by row: what a limit keeps more than a limit of one token
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -68,6 +68,11 @@ def distribution(gains: Gains) -> Distribution:
         tokens=sums(gains.tokens),
         trained=sums(gains.trained),
     )
+
+
+def read_distribution(table: Mapping[str, Sequence[int]]) -> Distribution:
+    """The distribution that build/tokenize/lengths.json holds of a split and an over_length."""
+    return Distribution(**table)
 
 
 def loss(found: Distribution, limit: int) -> dict[str, int]:

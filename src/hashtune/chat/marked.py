@@ -70,6 +70,10 @@ class Marks:
             read = match.end()
         return "".join([*pieces, text[read:]]), places
 
+    def broken(self, text: str) -> set[int]:
+        """Numbers of the fields whose mark comes out with blanks inside (`wordwrap`)."""
+        return {int(m[1] or m[2]) for m in self._pattern.finditer("".join(text.split()))}
+
     def _message(self, index: int, message: Message) -> Message:
         marked = {**message}
         if isinstance(marked.get("content"), str):

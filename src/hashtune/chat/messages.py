@@ -51,6 +51,14 @@ def trained_turns(
     return [index for index in turns if not _is_masked(messages[index])]
 
 
+def untrained_answers(messages: Sequence[Message], turns: Sequence[int]) -> tuple[int, int]:
+    """How many assistant messages have no loss since they begin the conversation, and how many of
+    the others are not among the trained `turns`."""
+    answers = sum(message["role"] == ASSISTANT for message in messages)
+    first = int(messages[0]["role"] == ASSISTANT)
+    return first, answers - first - len(turns)
+
+
 def normalise(messages: Sequence[Message]) -> list[Message]:
     """The form that templates get: contents as text, no nulls, tool arguments as objects, none of
     our own fields.

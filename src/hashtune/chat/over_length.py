@@ -130,10 +130,10 @@ def _refusal(example: Example, limit: int, lines: Mapping[str, int]) -> Finding:
 def _dropped_detail(example: Example, limit: int) -> str:
     trained = [label != IGNORE_INDEX for label in example.labels]
     prompt = trained.index(True) if True in trained else len(trained)
-    left = sum(trained[:limit])
+    left, every = sum(trained[:limit]), sum(trained)
     return (
-        f"{len(example.input_ids)} tokens exceed {limit}: {left} of {sum(trained)} trained tokens "
-        f"would be left (prompt alone is {prompt}), and the end marker lost"
+        f"{left} supervised tokens after truncation to {limit} (prompt alone is {prompt}), end "
+        f"marker lost: {len(trained)} tokens, {every} of them supervised, exceed {limit}"
     )
 
 

@@ -1,9 +1,9 @@
 """The pinned chat template of a spec: the base's own, or a file in Git, with its sha256."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+from hashtune.chat.failures import of_template
 from hashtune.chat.template import Template
 from hashtune.errors import Finding, InputError
 from hashtune.spec.schema import TokenizerSpec
@@ -64,14 +64,8 @@ def load_template(tokenizer: Any, settings: TokenizerSpec, *, root: Path) -> Tem
     try:
         template.render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
     except InputError as error:
-        raise InputError([_of_the_template(finding) for finding in error.findings]) from error
+        raise InputError([of_template(found, template.name) for found in error.findings]) from error
     return template
-
-
-def _of_the_template(finding: Finding) -> Finding:
-    """A finding about the message that every template must render: no row is to blame."""
-    fix = "correct the template, or pin another one"
-    return dataclasses.replace(finding, field="tokenizer.chat_template", fix=fix)
 
 
 def _source(tokenizer: Any, name: str, root: Path) -> str:

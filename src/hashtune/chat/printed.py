@@ -33,7 +33,7 @@ def lost_fields(
     marks = Marks(messages)
     shown = _render(template, marks, layout)
     if shown is not None:
-        seen = {number for number, _ in marks.read(shown, 0)[1]}
+        seen = {number for number, _ in marks.read(shown, 0)[1]} | marks.broken(shown)
         missed = [f for number, f in enumerate(marks.fields) if number not in seen and asked(f)]
         if missed or _proven(marks, shown, layout, asked):
             return _by_place(missed)

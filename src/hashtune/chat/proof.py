@@ -10,7 +10,7 @@ from itertools import compress, count, groupby, islice
 from typing import Any
 
 from hashtune.chat.control import MARK
-from hashtune.chat.second import Expected, expect, expect_rebuilt
+from hashtune.chat.second import REWRITES, Expected, expect, expect_rebuilt
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
 from hashtune.errors import Finding
@@ -39,7 +39,11 @@ def prove(
     derive = expect_rebuilt if rebuilt else expect
     expected = derive(template, messages, turns, stops, example.input_ids)
     if isinstance(expected, str):
-        return [Finding("proof", expected, field=f"messages[{turns[-1]}]")]
+        where = f"messages[{turns[-1]}]"
+        if expected == REWRITES:
+            fix = "pin a template that prints contents as they are"
+            return [Finding("rewritten", expected, field=where, fix=fix)]
+        return [Finding("proof", expected, field=where)]
     found = [_fault(text, turns[-1]) for text in _beginning(template, example.input_ids)]
     if not found and _plainly_right(template, example, expected, stops):
         return []
@@ -106,10 +110,13 @@ def _faults(
     found = []
     runs = _runs(example.labels)
     if len(runs) != len(turns):
-        found.append(_fault(f"{len(runs)} trained spans, expected {len(turns)}", turns[-1]))
+        text = f"{len(runs)} trained spans, expected {len(turns)} (template {template.name})"
+        found.append(_fault(text, turns[-1]))
     for run, turn, (start, end) in zip(runs, turns, expected.spans, strict=False):
-        seen = expected.text[_begin(encoded, run[0]) : encoded.offsets[run[-1]][1]]
-        wanted = expected.text[start + _eaten(encoded, run[0], start) : end]
+        first, last = (_core(template, expected.text, encoded, run[at]) for at in (0, -1))
+        seen = expected.text[first[0] : last[1]]
+        eaten = _eaten(template, expected.text, encoded, run[0], start)
+        wanted = expected.text[start + eaten : end]
         if seen != wanted:
             text = f"trained is {seen[:60]!r}, expected {wanted[:60]!r}"
             found.append(_fault(text, turn))
@@ -117,7 +124,7 @@ def _faults(
         if seen in stops.texts and expected.text[start:end].strip() != seen:
             text = "no token of the answer is trained: it merges with the end of the prompt"
             found.append(_fault(text, turn))
-        found += [_fault(text, turn) for text in _ending(template, ids, stops)]
+        found += _ending(template, ids, stops, turn)
         found += [_fault(text, turn) for text in _decoding(template, ids, seen)]
     return found
 
@@ -165,17 +172,41 @@ def _begin(encoded: Any, index: int) -> int:
     return start
 
 
-def _eaten(encoded: Any, first: int, start: int) -> int:
+def _core(template: Template, text: str, encoded: Any, index: int) -> tuple[int, int]:
+    """Where a token begins and ends, without blanks that an added token takes beside it."""
+    start, end = _begin(encoded, index), int(encoded.offsets[index][1])
+    own, _ = template.stripping.get(encoded.ids[index], ("", False))
+    if not own or own not in text[start:end]:
+        return start, end
+    at = text.index(own, start)
+    return at, at + len(own)
+
+
+def _eaten(template: Template, text: str, encoded: Any, first: int, start: int) -> int:
     """Characters of the turn that the token before the run holds, if it began in the prompt."""
     if not first or _begin(encoded, first - 1) >= start:
         return 0
-    return max(0, int(encoded.offsets[first - 1][1]) - start)
+    end = int(encoded.offsets[first - 1][1])
+    if template.stripping.get(encoded.ids[first - 1], ("", False))[1]:  # offsets may be trimmed
+        end = len(text) - len(text[end:].lstrip())
+    return max(0, end - start)
 
 
-def _ending(template: Template, ids: list[int], stops: StopSet) -> Iterable[str]:
-    if not _ends_in_stop(ids, stops):
-        last = template.tokenizer.decode(ids[-1:], skip_special_tokens=False)
-        yield f"last supervised token is {last!r}, expected one of {list(stops.texts)}"
+def _ending(template: Template, ids: list[int], stops: StopSet, turn: int) -> Iterable[Finding]:
+    if _ends_in_stop(ids, stops):
+        return
+    last = template.tokenizer.decode(ids[-1:], skip_special_tokens=False)
+    text = f"last supervised token is {last!r}, expected one of {list(stops.texts)}"
+    written = template.tokenizer.decode(ids, skip_special_tokens=False)
+    several = [stop for stop, own in zip(stops.texts, stops.ids, strict=True) if len(own) > 1]
+    if merged := next((stop for stop in several if written.endswith(stop)), None):
+        text += f": the tokens of {merged!r} merge with the end of the answer, so generation would "
+        text += "not see it"
+        fix = "strip the answer's blanks in the data, or make the stop one token "
+        fix += "(tokenizer.added_tokens)"
+        yield Finding("stop-merged", text, field=f"messages[{turn}].content", fix=fix)
+    else:
+        yield _fault(text, turn)
 
 
 def _ends_in_stop(ids: list[int], stops: StopSet) -> bool:
@@ -189,6 +220,11 @@ def _decoding(template: Template, ids: list[int], seen: str) -> Iterable[str]:
     )
     normalizer = template.tokenizer.backend_tokenizer.normalizer
     seen = seen.replace(MARK, "")
+    for token, _ in template.added_tokens:  # a decoder of words reads their ▁ as a blank
+        if "▁" in token:
+            seen, decoded = (
+                text.replace(token, token.replace("▁", " ")) for text in (seen, decoded)
+            )
     plain = normalizer.normalize_str(seen) if normalizer else seen
     if "".join(decoded.split()) not in ("".join(seen.split()), "".join(plain.split())):
         yield f"the trained ids decode to {decoded[:60]!r}, the text is {seen[:60]!r}"

@@ -4,7 +4,7 @@ transformers copies and checks every message for each render, and Jinja its glob
 than the render itself.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from jinja2 import Environment, nodes
@@ -90,6 +90,26 @@ def _tojson(
         separators=separators,
         sort_keys=sort_keys,
     )
+
+
+def constants(text: str, given: Any) -> frozenset[str]:
+    """The texts that a template may print without computing them: those of its source (not its
+    numbers, which are places in lists) and those inside `given`, its arguments."""
+    parsed = _parsed(text).environment.parse(text)
+    written = [node.value for node in parsed.find_all(nodes.Const)]
+    written = [value for value in written if isinstance(value, str)]
+    written += [node.data for node in parsed.find_all(nodes.TemplateData)]
+    return frozenset([*written, *_leaves(given)])
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+    elif value is not None:
+        yield str(value)
 
 
 def searched_texts(text: str) -> frozenset[str]:

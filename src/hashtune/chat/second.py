@@ -7,12 +7,15 @@ helper with bodies.py and at_once.py, so that a fault there disagrees with it.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+from hashtune.chat.messages import normalise
 from hashtune.chat.stops import StopSet
 from hashtune.chat.template import Template
 from hashtune.records import Message
 
+REWRITES = "the template rewrites the content, so no mark can follow it"
 ONE_BY_ONE = 3  # so many prompts are rendered each, always
 
 
@@ -45,8 +48,11 @@ def expect(
                 [marks.mark(k, dict(m)) if k in turns else m for k, m in enumerate(messages)]
             )
         if marks.remove(marked) != whole:
-            return "the template rewrites the content, so no mark can follow it"
+            marked = template.render([marks.in_arguments(k, m) for k, m in enumerate(messages)])
+        if marks.remove(marked) != whole:
+            return REWRITES
     places = marks.places(marked)
+    places |= _by_name(messages, turns, whole, places)
     if dropped := [turn for turn in turns if turn not in places]:
         return f"the template drops the content of messages[{dropped[0]}]"
     starts = _prompt_ends(template, messages, turns, whole, places)
@@ -64,6 +70,25 @@ def expect(
             return f"no stop after the content of messages[{turn}]"
         spans.append((start, end))
     return Expected(text, tuple(spans))
+
+
+def _by_name(
+    messages: Sequence[Message], turns: Sequence[int], whole: str, places: Places
+) -> Places:
+    """Where calls stand that no mark could follow: the template looks their name up, and they have
+    no texts as arguments. Each name is looked for behind the message before it."""
+    found: Places = {}
+    for turn in turns:
+        if turn in places or (turn - 1) not in places:
+            continue
+        at = [places[turn - 1][1]]
+        for call in messages[turn].get("tool_calls") or []:
+            name = call.get("function", call)["name"]
+            start = whole.find(name, at[-1])
+            at += [start + len(name)] if start >= 0 else []
+        if len(at) > 1 and len(at) == 1 + len(messages[turn]["tool_calls"]):
+            found[turn] = at[1], at[-1]
+    return found
 
 
 def _prompt_ends(
@@ -164,7 +189,14 @@ def _with_stop(template: Template, whole: str, stops: StopSet, ids: list[int]) -
     candidates = (
         base + blank + stop for base in bases for blank in ("", "\n", " ") for stop in stops.texts
     )
-    return next((text for text in candidates if template.encode(text) == ids), whole)
+    overlapping = (
+        whole + stop[held:]
+        for stop in stops.texts
+        for held in range(1, len(stop))
+        if whole.endswith(stop[:held])
+    )
+    every = chain(candidates, overlapping)
+    return next((text for text in every if template.encode(text) == ids), whole)
 
 
 class _Marks:
@@ -190,6 +222,23 @@ class _Marks:
             message["tool_calls"] = [self._call(index, call) for call in calls]
         self.written[index] = bool(core) + len(calls)
         return message
+
+    def in_arguments(self, index: int, message: Message) -> Message:
+        """The message with marks as `mark` writes them, but in a call behind its last argument, if
+        that is a text, instead of behind the name: a template may look the name up."""
+        plain = {key: value for key, value in message.items() if key != "tool_calls"}
+        marked = self.mark(index, plain)
+        calls = []
+        for call in normalise([message])[0].get("tool_calls", []):
+            function = call.get("function", call)
+            given = dict(function["arguments"])
+            last = next(reversed(given), None)
+            if isinstance(given.get(last), str):
+                given[last] += self._token(index)
+                self.written[index] += 1
+            changed = {**function, "arguments": given}
+            calls.append({**call, "function": changed} if "function" in call else changed)
+        return {**marked, "tool_calls": calls} if calls else marked
 
     def remove(self, text: str) -> str:
         """The text without marks."""

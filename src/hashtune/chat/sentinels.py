@@ -35,7 +35,10 @@ def after_fields(
     """
     rest = [{**following, "content": NEXT}] if following else []
     first = template.render([*before, vary(message, "zqa", bare=bare), *rest])
-    second = template.render([*before, vary(message, "zqb", bare=bare), *rest])
+    try:
+        second = template.render([*before, vary(message, "zqb", bare=bare), *rest])
+    except InputError:  # it takes texts as arguments only, and so prints the quotes itself
+        second = template.render([*before, vary(message, "zqb", bare=bare, texts=True), *rest])
     if first == second:
         where = f"messages[{len(before)}]"
         fix = "pin a template that prints it"
@@ -74,18 +77,19 @@ def common_suffix(left: str, right: str) -> str:
     return left[len(left) - length :]
 
 
-def vary(message: Message, tag: str, *, bare: bool = False) -> Message:
+def vary(message: Message, tag: str, *, bare: bool = False, texts: bool = False) -> Message:
     """The assistant message with every field replaced by the tag, "zqa" or "zqb".
 
-    Arguments differ in type: no quote is shared. Names stay, since templates look them up and
-    repeat them in other messages. But with `bare` a call without arguments stays without, as its
-    template prints nothing in their place, and its name is what differs.
+    Arguments differ in type, so that no quote is shared, but not with `texts`. Names stay, since
+    templates look them up and repeat them in other messages. But with `bare` a call without
+    arguments stays without, as its template prints nothing in their place, and its name is what
+    differs.
     """
     varied = normalise([message])[0]
     for field in ("content", *REASONING_FIELDS):
         if str(varied.get(field, "")).strip():
             varied[field] = tag
-    arguments = {tag: tag} if tag == "zqa" else {tag: 7}
+    arguments = {tag: tag} if texts or tag == "zqa" else {tag: 7}
     calls = []
     for call in varied.get("tool_calls", []):
         nested = "function" in call

@@ -7,12 +7,14 @@ generation config and `tokenizer.stops`, never from `eos_token` alone.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hashtune.chat.failures import of_template
 from hashtune.chat.messages import ASSISTANT
 from hashtune.chat.sentinels import after_fields
 from hashtune.chat.template import Template
 from hashtune.errors import InputError
 
 USER = {"role": "user", "content": "zquserqz"}
+CONTEXTS = ("a", ".")
 ANSWER = {"role": ASSISTANT, "content": "zqanswerqz"}
 FUNCTION = {"name": "zqfunctionqz", "arguments": {"zqkeyqz": "zqvalueqz"}}
 CALL = {
@@ -58,6 +60,9 @@ def stop_sequences(
         template: the pinned template.
         eos_ids: end ids of the base's generation config.
         declared: `tokenizer.stops`.
+
+    Raises:
+        InputError: the template prints no answer.
     """
     tokenizer = template.tokenizer
     ends = [tokenizer.eos_token] if tokenizer.eos_token else []
@@ -69,7 +74,18 @@ def stop_sequences(
     printed += _after_call(template, [*declared, *printed, *ends])
     texts = [*declared, *printed, *ends]
     unique = tuple(dict.fromkeys(text for text in texts if text))
-    return StopSet(unique, tuple(tuple(template.encode(text)) for text in unique), tuple(declared))
+    return StopSet(unique, tuple(_ids(template, text) for text in unique), tuple(declared))
+
+
+def _ids(template: Template, text: str) -> tuple[int, ...]:
+    """The ids of a stop behind an answer. Alone a text may have others: SentencePiece puts a blank
+    before it."""
+    alone = template.encode(text)
+    for answer in CONTEXTS if len(alone) > 1 else ():
+        before, both = template.encode(answer), template.encode(answer + text)
+        if both[: len(before)] == before:
+            return tuple(both[len(before) :])
+    return tuple(alone)
 
 
 def _printed(template: Template, known: Sequence[str]) -> list[str]:
@@ -77,11 +93,20 @@ def _printed(template: Template, known: Sequence[str]) -> list[str]:
 
     None where a known stop already ends an answer inside a conversation: what precedes it there
     (`<|END_RESPONSE|>`) is part of the answer. An EOS after the very last answer proves nothing.
+
+    Raises:
+        InputError: the template does not print an answer to a question; the finding names it.
     """
-    between = after_fields(template, [USER], ANSWER, following=USER)
+    try:
+        tail = after_fields(template, [USER], ANSWER, following=None)
+    except InputError as error:
+        raise InputError([of_template(found, template.name) for found in error.findings]) from error
+    try:
+        between = after_fields(template, [USER], ANSWER, following=USER)
+    except InputError:  # it takes one question only: nothing follows an answer
+        between = ""
     if any(text in between for text in known):
         return []
-    tail = after_fields(template, [USER], ANSWER, following=None)
     places = [
         (not special, tail.find(token), -len(token), token)
         for token, special in template.added_tokens

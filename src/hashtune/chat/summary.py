@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -54,6 +54,8 @@ def tally(
     turns: int,
     altered: int,
     escaped: int,
+    unprompted: int = 0,
+    masked: int = 0,
 ) -> Tally:
     """Count a chunk.
 
@@ -66,6 +68,8 @@ def tally(
         turns: trained turns asked for (`turns_trained` are those that the examples hold).
         altered: conversations whose contents the template changed (blanks, shortened history).
         escaped: conversations with control tokens in contents that became plain text.
+        unprompted: assistant messages without loss since they begin their conversation.
+        masked: the other assistant messages that nobody asked to train.
     """
     ends = _turns(every)
     asked, held = sum(map(len, ends)), sum(map(len, _turns(kept) if ledger else ends))
@@ -74,6 +78,8 @@ def tally(
         "kept": len({example.conversation_id for example in kept}),
         "examples_kept": len(kept),
         "cut": sum(line.reason == CUT for line in ledger),
+        "answers_without_prompt": unprompted,
+        "answers_masked": masked,
         "turns": turns,
         "turns_trained": asked,
         "turns_lost": asked - held,
@@ -125,9 +131,10 @@ def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> di
     """The report of a split: rows_in = kept + dropped, and the same of the examples that the rows
     became; `tokenizer` decodes the samples.
 
-    `length_curve` is the text of a TSV file, not for the report itself.
+    `length_curve` is the text of a TSV file, `length_table` what a limit of any length keeps: both
+    are not for the report itself.
     """
-    found = distribution(total.whole)
+    found, cut = distribution(total.whole), distribution(total.split)
     counts = {key: total.counts[key] for key in total.counts}
     examples = {
         "in": total.whole.examples.total(),
@@ -144,7 +151,8 @@ def summarise(total: Tally, samples: Sequence[Example], *, tokenizer: Any) -> di
         "trained_tokens_lost": total.whole.trained.total() - trained,
         "trained_share": round(trained / tokens, 6) if tokens else 0.0,
         "lengths": percentiles(found),
-        **limits_report(found, distribution(total.split)),
+        **limits_report(found, cut),
+        "length_table": {"drop": asdict(found), "split": asdict(cut)},
         "length_curve": curve(found),
         "samples": [_sample(example, tokenizer) for example in samples],
     }

@@ -7,7 +7,7 @@ every body that it leads to is derived a second time without it (second.py).
 from collections.abc import Sequence
 
 from hashtune.chat.features import features_of
-from hashtune.chat.sentinels import after_fields, calls_bare
+from hashtune.chat.sentinels import after_fields, calls_bare, common_suffix
 from hashtune.chat.template import Template
 from hashtune.records import Message
 
@@ -18,7 +18,8 @@ def tail(template: Template, before: Sequence[Message], message: Message, full: 
     """What after_fields gives for the message, which `full` renders last.
 
     Arguments written into a call that has none may bring text of their own (`</parameter>`): where
-    `full` does not end like that, the call's name tells where its fields end.
+    `full` does not end like that, the call's name tells where its fields end; or, where the
+    template prints this name in its own way, what the call and one with arguments end with.
 
     Raises:
         InputError: the template prints no field of the message.
@@ -28,7 +29,11 @@ def tail(template: Template, before: Sequence[Message], message: Message, full: 
     if key not in known or not full.endswith(known[key]):
         found = after_fields(template, before, message, following=None)
         if not full.endswith(found) and calls_bare(message):
+            with_arguments = found
             found = after_fields(template, before, message, following=None, bare=True)
+            by_name = found != with_arguments  # the name decides how the call is printed
+            if by_name and not full.endswith(found):
+                found = common_suffix(full, with_arguments)
         if len(known) == KEPT:
             known.clear()
         known[key] = found

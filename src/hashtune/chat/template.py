@@ -72,6 +72,13 @@ class Template:
         return sorted((token.content, token.special) for token in added if token.content.strip())
 
     @cached_property
+    def stripping(self) -> dict[int, tuple[str, bool]]:
+        """The added tokens that take the blanks beside them, by id: the text, and whether those
+        behind it go (`rstrip`), or only those before it (`lstrip`)."""
+        decoder = self.tokenizer.added_tokens_decoder.items()
+        return {i: (own.content, own.rstrip) for i, own in decoder if own.rstrip or own.lstrip}
+
+    @cached_property
     def bos(self) -> tuple[int | None, str | None, bool]:
         """The tokenizer's BOS: id and text (None where it has none), and whether it adds one."""
         tokenizer = self.tokenizer
@@ -84,6 +91,18 @@ class Template:
         from hashtune.chat.rendering import searched_texts
 
         return searched_texts(self.text)
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """The texts that the template's source can print, and its arguments."""
+        from hashtune.chat.rendering import constants
+
+        return constants(self._frozen, [self._arguments, self.tokenizer.special_tokens_map])
+
+    @cached_property
+    def own_texts(self) -> set[str]:
+        """What own_text.py keeps of this template."""
+        return set()
 
     @cached_property
     def added_token_pattern(self) -> re.Pattern[str]:

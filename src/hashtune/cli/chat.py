@@ -1,12 +1,18 @@
-"""hashtune chat: the same conversation answered by base and adapter, side by side."""
+"""hashtune chat: the same conversation answered by base and adapter, side by side.
 
+Under full fine-tuning there is no adapter: the second voice is the base with trained weights.
+"""
+
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashtune.cli.base import require_manifest
+from hashtune.cli.streams import harmless
 from hashtune.errors import Finding, InputError
 from hashtune.records import Message
 from hashtune.spec.load import read_spec
+from hashtune.spec.methods import FULL, FULL_FILES, PEFT_FILES, adapter_files
 from hashtune.store.manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -17,13 +23,11 @@ if TYPE_CHECKING:
 def run(adapter: Path, *, message: str | None, system: str | None) -> int:
     """Answer one message, or read messages from the terminal until an empty line or Ctrl-D."""
     manifest = read_manifest(require_manifest())
-    if not adapter.is_dir():
-        raise InputError(
-            Finding("no-adapter", "does not exist", file=str(adapter), fix="dvc repro train")
-        )
+    spec = read_spec("tokenizer", "evaluation", "determinism", "method")
+    if findings := [*_unreadable(message, system), *_missing(adapter, spec.method.type)]:
+        raise InputError(findings)
     from hashtune.evaluation.models import open_subject
 
-    spec = read_spec("tokenizer", "evaluation", "determinism")
     subject = open_subject(
         manifest,
         adapter,
@@ -33,7 +37,8 @@ def run(adapter: Path, *, message: str | None, system: str | None) -> int:
         root=Path.cwd(),
     )
     start: list[Message] = [{"role": "system", "content": system}] if system else []
-    histories = {"base": list(start), "adapter": list(start)}
+    trained = "adapter" if _has_all(adapter, PEFT_FILES) else "trained"
+    histories = {"base": list(start), trained: list(start)}
     if message is not None:
         _turn(subject, spec, histories, message)
         return 0
@@ -43,11 +48,40 @@ def run(adapter: Path, *, message: str | None, system: str | None) -> int:
     return 0
 
 
+def _missing(folder: Path, kind: str) -> Iterator[Finding]:
+    """What the folder lacks of what training with this method leaves; one that another method left
+    is as good."""
+    if _has_all(folder, PEFT_FILES) or (folder / FULL_FILES[0]).is_file():
+        return
+    what = "trained weights" if kind == FULL else "an adapter"
+    fix = f"dvc repro train, or name a folder that holds {what}"
+    missing = [folder / name for name in adapter_files(kind) if not (folder / name).is_file()]
+    for file in missing if folder.is_dir() else [folder]:
+        yield Finding("no-adapter", "does not exist", file=str(file), fix=fix)
+
+
+def _has_all(folder: Path, names: Sequence[str]) -> bool:
+    return all((folder / name).is_file() for name in names)
+
+
+def _unreadable(message: str | None, system: str | None) -> Iterator[Finding]:
+    """Bytes that the shell passed and that are no text reach Python as lone surrogates."""
+    for field, text in (("message", message), ("--system", system)):
+        if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
+            fix = "write it in UTF-8"
+            yield Finding("not-utf8", "is no text in UTF-8", field=field, fix=fix)
+
+
 def _read() -> str:
     try:
         return input("you> ").strip()
     except EOFError:
         return ""
+    except UnicodeDecodeError as error:
+        fix = "write it in UTF-8"
+        raise InputError(
+            Finding("not-utf8", "is no text in UTF-8", field="you", fix=fix)
+        ) from error
 
 
 def _turn(
@@ -62,7 +96,7 @@ def _turn(
         else:
             answer = _answer(subject, spec, history)
         history.append({"role": "assistant", "content": answer})
-        print(f"{name:>8}> {answer}", flush=True)
+        print(f"{name:>8}> {harmless(answer)}", flush=True)
 
 
 def _answer(subject: "Subject", spec: "Spec", history: list[Message]) -> str:

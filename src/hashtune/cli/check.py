@@ -1,23 +1,27 @@
 """hashtune check: the spec without running anything, and the gate's verdict for CI."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hashtune import writers
 from hashtune.errors import Finding, InputError
-from hashtune.lineage.lock import stale
+from hashtune.lineage.lock import packed_rows, stale
 from hashtune.spec.drift import check_drift, run_name
+from hashtune.spec.length_hints import cut_hints, length_hints, length_of
+from hashtune.spec.lengths import keep_findings, length_findings
 from hashtune.spec.load import read_params
-from hashtune.spec.origins import checked
+from hashtune.spec.origins import checked, located
 from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.ranges import hints
 from hashtune.spec.schema import Spec
 from hashtune.training.backends import VARIABLE, unknown_trackers
+from hashtune.training.branch_settings import declared_findings
 
 GATE = Path("reports/gate.json")
 LOCK = Path("dvc.lock")
+PACKED = Path("reports/pack.json")
 
 
 def check_spec() -> int:
@@ -33,7 +37,7 @@ def check_spec() -> int:
         print(f"note: {drift.note}")
     for change in drift.overrides:
         print(f"override: {change}")
-    for hint in hints(spec):
+    for hint in [*hints(spec), *_length_hints(spec, params)]:
         print(f"hint: {hint}")
     for warning in rounding_warnings(spec.optim):
         print(f"warning: {warning}")
@@ -41,14 +45,47 @@ def check_spec() -> int:
     return 0
 
 
+def _length_hints(spec: Spec, params: dict[str, Any]) -> Iterator[str]:
+    """As far as the length of the run is known: from what pack last said, or from max_steps."""
+    rows, batch = _rows(params), spec.batch
+    per_step = batch.micro * batch.grad_accum * batch.world_size
+    if rows is not None:
+        yield from cut_hints(spec.duration, rows=rows, rows_per_step=per_step)
+    yield from length_hints(spec, length_of(spec.duration, rows=rows, rows_per_step=per_step))
+
+
+def _planned(spec: Spec, params: dict[str, Any]) -> list[Finding]:
+    """What does not fit into the steps of the run, where those are known: as train says it."""
+    batch = spec.batch
+    per_step = batch.micro * batch.grad_accum * batch.world_size
+    length = length_of(spec.duration, rows=_rows(params), rows_per_step=per_step)
+    if length is None or not length.exact:
+        return []
+    found = length_findings(spec.schedule, total=length.steps)
+    return found + keep_findings(spec.schedule, spec.checkpoint, total=length.steps)
+
+
+def _rows(params: dict[str, Any]) -> int | None:
+    """None too for a damaged dvc.lock: it is no part of the spec, and DVC refuses it."""
+    try:
+        return packed_rows(LOCK.read_text(encoding="utf-8"), params, PACKED)
+    except (FileNotFoundError, UnicodeDecodeError, InputError):
+        return None
+
+
 def _checked(params: dict[str, Any], root: Path, overrides: Sequence[str]) -> Spec:
-    """The spec; its findings come with those about the environment, which train would refuse only
-    after DVC has removed the outputs of the last run."""
+    """The spec; its findings come with those about the environment and the state to branch from,
+    which train would refuse only after DVC has removed the outputs of the last run."""
     findings = unknown_trackers(os.environ.get(VARIABLE, ""))
     try:
         spec = checked(params, root, overrides)
     except InputError as error:
         raise InputError([*error.findings, *findings], error.more) from error
+    try:
+        found = [*_planned(spec, params), *declared_findings(spec, root)]
+        findings += located(found, root, overrides)
+    except InputError as error:
+        findings += error.findings
     if findings:
         raise InputError(findings)
     return spec

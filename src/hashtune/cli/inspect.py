@@ -2,58 +2,69 @@
 
 import argparse
 import os
-import sys
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from hashtune import writers
+from hashtune import records
 from hashtune.cli.base import require_manifest
-from hashtune.cli.outputs import PACK, PREPARE, TOKENIZE, declared, read_table, require
+from hashtune.cli.dropped import dropped
+from hashtune.cli.html_file import write_page
+from hashtune.cli.lengths import lengths
+from hashtune.cli.outputs import PACK, TOKENIZE, read_table, read_where
+from hashtune.cli.streams import colored
 from hashtune.errors import Finding, InputError
 from hashtune.inspection import choose
-from hashtune.inspection.lines import conversation_of
 from hashtune.inspection.page import as_page
-from hashtune.inspection.sheets import (
-    Sheet,
-    dropped_sheet,
-    example_sheet,
-    lengths_sheet,
-    row_sheet,
-    step_sheet,
-)
+from hashtune.inspection.sheets import Sheet, example_sheet, row_sheet, step_sheet
+from hashtune.inspection.steps import in_order
 from hashtune.inspection.terminal import as_text
 from hashtune.spec.load import read_spec
-
-REPORT = Path("reports/tokenize.json")
-LINE_FORMATS = ("jsonl", "csv", "tsv")
-SHOWN_BYTES = 2000  # of a dropped line
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the chosen sheets, or write them as a page."""
-    if arguments.n < 1:
-        message = f"is {arguments.n}, must be at least 1"
-        raise InputError(Finding("bad-count", message, field="-n", fix="-n 1 or more"))
+    _check(arguments)
     sheets = _sheets(arguments)
-    if arguments.html:
-        _write(arguments.html, as_page(sheets, ids=arguments.ids))
+    if arguments.html is not None:
+        write_page(arguments.html, as_page(sheets, ids=arguments.ids))
+        print(f"wrote {arguments.html}")
         return 0
-    color = arguments.color or sys.stdout.isatty()
-    _print(as_text(sheets, color=color, ids=arguments.ids))
+    color = colored(os.environ, asked=arguments.color)
+    print(as_text(sheets, color=color, ids=arguments.ids), end="", flush=True)
     return 0
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse options that say nothing, all at once; a split that is not named is train."""
+    findings = []
+    if arguments.n < 1:
+        message = f"is {arguments.n}, must be at least 1"
+        findings.append(Finding("bad-count", message, field="-n", fix="-n 1 or more"))
+    if arguments.split == "eval" and arguments.step is not None:
+        message = "has no part in a step of training"
+        fix = "leave --split away, or look at eval rows with --rows"
+        findings.append(Finding("contradiction", message, field="--split", fix=fix))
+    if arguments.split is not None and arguments.dropped is not None:
+        message, fix = "does not choose among dropped rows", "leave --split away"
+        findings.append(Finding("contradiction", message, field="--split", fix=fix))
+    if arguments.seed is not None and not arguments.random:
+        message, fix = "is for --random only", "add --random, or leave --seed away"
+        findings.append(Finding("contradiction", message, field="--seed", fix=fix))
+    if findings:
+        raise InputError(findings)
+    arguments.split = arguments.split or "train"
+    arguments.seed = arguments.seed or 0
+
+
 def _sheets(arguments: argparse.Namespace) -> list[Sheet]:
-    if arguments.lengths:
-        return [_lengths(arguments.split)]
+    if arguments.lengths is not None:
+        return [lengths(arguments.split, arguments.lengths)]
     if arguments.dropped is not None:
-        return _dropped(arguments.dropped, arguments.n)
+        return dropped(arguments.dropped, arguments.n)
     if arguments.step is not None:
         return _step(arguments.step, arguments.n)
     if arguments.rows:
         file = PACK / f"{arguments.split}.parquet"
-        table = read_table(file, "pack")
+        table = read_table(file, "pack", records.row_schema().names)
         places = choose.by_number(
             arguments.rows, first=0, count=table.num_rows, noun="row", file=str(file)
         )
@@ -64,7 +75,7 @@ def _sheets(arguments: argparse.Namespace) -> list[Sheet]:
 
 def _examples(arguments: argparse.Namespace) -> list[Sheet]:
     file = TOKENIZE / f"{arguments.split}.parquet"
-    table = read_table(file, "tokenize")
+    table = read_table(file, "tokenize", records.example_schema().names)
     places = list(range(min(arguments.n, table.num_rows)))
     if arguments.examples:
         places = choose.by_id(arguments.examples, table["id"].to_pylist(), file=str(file))
@@ -82,64 +93,19 @@ def _examples(arguments: argparse.Namespace) -> list[Sheet]:
 
 def _step(number: int, count: int) -> list[Sheet]:
     file = PACK / "steps.parquet"
-    steps, rows = read_table(file, "pack"), read_table(PACK / "train.parquet", "pack")
+    columns = records.row_schema().names
+    steps = read_table(file, "pack", records.step_schema().names)
     (place,) = choose.by_number(
         [number], first=1, count=steps.num_rows, noun="step", file=str(file)
     )
     (step,) = steps.take([place]).to_pylist()
-    seen = rows.take(step["rows"]).to_pylist()
+    rows = PACK / "train.parquet"
+    read_table(rows, "pack", columns)  # as every output: damaged, it is named
+    among = step["rows"]
+    seen = in_order(step, read_where(rows, "pack", key="row", among=among, columns=columns))
     tokenizer = _tokenizer()
     shown = [row_sheet(row, tokenizer, split="train", step=step) for row in seen[:count]]
     return [step_sheet(step, seen), *shown]
-
-
-def _lengths(split: str) -> Sheet:
-    require(REPORT, "tokenize")
-    report = writers.read_json(REPORT)[split]
-    if "split" not in report:
-        fix = "dvc repro tokenize"
-        text = "does not say what limits lose when they split"
-        raise InputError(Finding("old-report", text, file=str(REPORT), fix=fix))
-    return lengths_sheet(report, split=split)
-
-
-def _dropped(reason: str, count: int) -> list[Sheet]:
-    ledger = []
-    for folder in (PREPARE, TOKENIZE):
-        file = folder / "ledger.jsonl"
-        require(file, folder.name)
-        ledger += [{**line, "stage": folder.name} for line in writers.read_jsonl(file)]
-    shown = choose.by_reason(reason, ledger)[:count]
-    return [_dropped_sheet(line) for line in shown]
-
-
-def _dropped_sheet(line: Any) -> Sheet:
-    """What tokenize dropped is a conversation of prepare, what prepare dropped a line of a file."""
-    if line["stage"] == "tokenize":
-        return dropped_sheet(line, messages=_messages(line))
-    return dropped_sheet(line, raw=_line_of_source(line["source"], line["line"]))
-
-
-def _messages(line: Any) -> str | None:
-    """The conversation of an example that tokenize dropped, as JSON text."""
-    import pyarrow.compute as pc
-
-    table = read_table(PREPARE / f"{line['split']}.parquet", "prepare")
-    found = table.filter(pc.field("id") == conversation_of(line["id"]))
-    return str(found["messages"][0]) if found.num_rows else None
-
-
-def _line_of_source(name: str, number: int) -> str | None:
-    """The line of the file that the spec gives this name; None where rows are no lines."""
-    source = declared(read_spec("data").data).get(name)
-    if source is None or source.uri is None or source.format not in LINE_FORMATS:
-        return None
-    path = Path(source.uri)
-    if not path.is_file():
-        return None
-    with path.open("rb") as handle:
-        line = next(islice(handle, number - 1, None), b"")
-    return line[:SHOWN_BYTES].decode("utf-8", "replace").rstrip("\r\n")
 
 
 def _tokenizer() -> Any:
@@ -148,27 +114,3 @@ def _tokenizer() -> Any:
 
     added = read_spec("tokenizer").tokenizer.added_tokens
     return load_tokenizer(read_manifest(require_manifest()), added)
-
-
-def _write(file: Path, page: str) -> None:
-    if not file.parent.is_dir():
-        message, fix = f"{file.parent} is no folder", "name a file in a folder that exists"
-        raise InputError(Finding("unwritable", message, file=str(file), field="--html", fix=fix))
-    try:
-        writers.write_text(file, page)
-    except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        fix = "name another file, or make this one writable"
-        finding = Finding("unwritable", message, file=str(file), field="--html", fix=fix)
-        raise InputError(finding) from error
-    print(f"wrote {file}")
-
-
-def _print(text: str) -> None:
-    """Print what the terminal's encoding cannot hold as numbers; a closed pipe is no fault."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,21 +7,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from hashtune.cli import streams
 from hashtune.cli.inspect_arguments import add_arguments
+from hashtune.cli.parser import REFUSED, Parser
 from hashtune.errors import EXIT_FAULT, EXIT_INPUT, EXIT_INTERRUPTED, InputError
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code (0, 1 for a verdict that is no pass, 2, 70)."""
-    arguments = _parser().parse_args(argv)
-    command: Callable[[argparse.Namespace], int] = arguments.command
+    streams.prepare()
     try:
+        arguments = _parser().parse_args(argv)
+        command: Callable[[argparse.Namespace], int] = arguments.command
         _require_project()
         return command(arguments)
     except InputError as error:
-        print(f"hashtune: refused, nothing was changed.\n{error}", file=sys.stderr)
+        print(f"{REFUSED}\n{error}", file=sys.stderr)
         return EXIT_INPUT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -52,7 +55,7 @@ def _require_project() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hashtune", description="Rebuild any fine-tuned adapter from Git and data hashes."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -127,7 +130,8 @@ def _add_chat(commands: Commands) -> None:
     chat = commands.add_parser(
         "chat",
         help="base and adapter side by side",
-        description="Answer with base and adapter side by side, as evaluation does.",
+        description="Answer with base and adapter (or trained weights) side by side, as evaluation "
+        "does.",
     )
     chat.add_argument("message", nargs="?", help="one user message; without it: a conversation")
     chat.add_argument("--system", help="system message of the conversation")

@@ -29,16 +29,20 @@ def require(file: Path, stage: str) -> None:
         raise InputError(findings)
 
 
-def read_table(file: Path, stage: str) -> "pa.Table":
-    """A Parquet output of a stage; InputError when it is missing or damaged."""
+def read_table(file: Path, stage: str, columns: Sequence[str] = ()) -> "pa.Table":
+    """A Parquet output of a stage; InputError when it is missing, damaged or lacks a column."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     require(file, stage)
     try:
-        return pq.ParquetFile(file).read()
-    except pa.ArrowInvalid as error:
+        table = pq.ParquetFile(file).read()
+    except (pa.ArrowInvalid, OSError) as error:
         raise InputError(_broken(file, stage, error)) from error
+    if gone := [name for name in columns if name not in table.column_names]:
+        text, fix = f"has no column {', '.join(gone)}", f"delete it, then dvc repro {stage}"
+        raise InputError(Finding("broken-output", text, file=str(file), fix=fix))
+    return table
 
 
 def read_where(

@@ -8,6 +8,7 @@ from hashtune import frame
 from hashtune.inspection.sheets import Sheet
 from hashtune.inspection.steps import Origin
 from hashtune.spec.load import read_spec
+from hashtune.spec.methods import FULL
 from hashtune.stages import train
 from hashtune.training.rerun import Again, Rerun, take_adapter
 from hashtune.training.signals import StopRequest
@@ -28,7 +29,8 @@ def run_again(number: int, adapter: Path | None, where: Mapping[str, Origin]) ->
     if adapter is not None:
         take_adapter(trainee, adapter)
     again = loop.again(number, _ticks, exact=adapter is None)
-    facts = [_start(number, adapter, again), *_figures(number, again, compare=adapter is None)]
+    facts = [_start(number, adapter, again, spec.method.type)]
+    facts += _figures(number, again, compare=adapter is None)
     facts.append("rows and documents without dropout:")
     for row in again.rows:
         facts.append(f"row {row.row}: loss {row.loss:.6g}")
@@ -40,9 +42,11 @@ def _ticks(steps: range) -> Iterator[int]:
     return frame.progress(steps, total=len(steps), label="steps before it")
 
 
-def _start(number: int, adapter: Path | None, again: Again) -> str:
+def _start(number: int, adapter: Path | None, again: Again, method: str) -> str:
+    """Where the weights came from; full fine-tuning has no adapter, and starts from the base."""
+    what = "weights" if method == FULL else "adapter"
     if adapter is not None:
-        return f"with the adapter {adapter}; dropout is not drawn as it was in training"
+        return f"with the {what} {adapter}; dropout is not drawn as it was in training"
     kind = "state of the branch" if again.branched else "checkpoint"
     origin = f"from the {kind} after step {again.start}" if again.start else ""
     between = ""
@@ -50,7 +54,8 @@ def _start(number: int, adapter: Path | None, again: Again) -> str:
         last = number - 1
         steps = f"step {last}" if again.start + 1 == last else f"steps {again.start + 1} to {last}"
         between = f", {steps} trained again in memory"
-    return (origin or "from the fresh adapter") + between
+    fresh = "from the pinned base" if method == FULL else "from the fresh adapter"
+    return (origin or fresh) + between
 
 
 def _figures(number: int, again: Again, *, compare: bool) -> list[str]:

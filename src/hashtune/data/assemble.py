@@ -83,7 +83,7 @@ def assemble(
     search = LeakSearch(table, files, suites, settings.leakage_ngram)
     mixture = _splits(prepared, loaded, settings, search)
     prepared.findings += [
-        Finding("no-rows", f"0 rows remain for {name}", field=_field(name))
+        Finding("no-rows", f"0 rows remain for {name}", field=_field(name), fix=_fix(name, table))
         for name, chosen in prepared.splits.items()
         if not len(chosen.rows)
     ]
@@ -129,6 +129,16 @@ def _splits(
 
 def _field(split_name: str) -> str:
     return "data.sources" if split_name == "train" else f"data.{split_name}"
+
+
+def _fix(split_name: str, table: Table) -> str:
+    if split_name == "train":
+        gone = ", ".join(f"{reason} {count}" for reason, count in table.dropped().items())
+        return f"loosen what drops rows ({gone or 'nothing did'}), or give data.sources more"
+    return (
+        f"give data.{split_name} a file of its own, or a larger fraction; rows of one `group` are "
+        "split off together or not at all"
+    )
 
 
 def _distinct(table: Table, settings: Settings) -> Rows:

@@ -10,7 +10,7 @@ from hashtune import writers
 from hashtune.data.filters import last_answer
 from hashtune.data.mixture import REPLAY
 from hashtune.data.split import take_first
-from hashtune.data.table import Rows, Table
+from hashtune.data.table import Rows, Table, group_key
 from hashtune.errors import Finding
 from hashtune.records import Conversation
 from hashtune.spec.schema import Balance
@@ -32,7 +32,7 @@ class Balanced:
 def class_of(conversation: Conversation, by: str) -> str | None:
     """The row's class as JSON text; None for a row that has none (no group, no such field)."""
     if by == "group":
-        return conversation.group
+        return None if conversation.group is None else group_key(conversation.group)
     try:
         answer = json.loads(last_answer(conversation))
     except (json.JSONDecodeError, RecursionError):

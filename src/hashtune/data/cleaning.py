@@ -4,10 +4,12 @@ No row leaves without a ledger line, and no text is changed.
 """
 
 import hashlib
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +18,14 @@ from hashtune.data.runs import runs
 from hashtune.data.schemas import BadRow
 from hashtune.data.table import KEY_BYTES, Rows, Table
 from hashtune.errors import Finding, keep_first
-from hashtune.records import Conversation, Dropped
+from hashtune.records import REASONING, Conversation, Dropped, Message
 from hashtune.spec.rows import Action, action
+
+# soft hyphen, zero-width space, word joiner, byte order mark; marks of direction; the selectors of
+# a character's look. A paste from a web page or a PDF brings them along
+_UNSEEN = re.compile(
+    "[\u00ad\u200b\u2060\ufeff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufe00-\ufe0f]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,9 @@ class Judge:
         if kept == 0:
             finding = Finding("no-rows", f"{summary}: 0 rows remain", file=self.shown)
         elif share > limit:
-            message = f"{summary}: share {share:.4g} is above {limit:.4g}"
+            close = f"{share:.4g}" == f"{limit:.4g}"
+            shown = [f"{value:.15g}" if close else f"{value:.4g}" for value in (share, limit)]
+            message = f"{summary}: share {shown[0]} is above {shown[1]}"
             field = "cleaning.max_drop_share"
             finding = Finding("drop-share", message, file=self.shown, field=field)
         else:
@@ -83,20 +93,28 @@ class Judge:
 
 
 def normalise(text: str) -> str:
-    """The form two texts are compared in: Unicode NFC, case folded, runs of spaces as one."""
-    folded = unicodedata.normalize("NFD", text).casefold()
+    """The form two texts are compared in: Unicode NFC, case folded, runs of spaces as one, without
+    what nobody sees. The joiners of emoji, Indic scripts and Persian stay."""
+    if text.isascii():  # the same, sooner
+        return " ".join(text.lower().split())
+    folded = unicodedata.normalize("NFD", _UNSEEN.sub("", text)).casefold()
     return " ".join(unicodedata.normalize("NFC", folded).split())
 
 
 def content_key(conversation: Conversation) -> bytes:
     """128 bits, equal for conversations whose messages differ at most in what `normalise` evens
-    out."""
-    messages = [
-        {**message, "content": normalise(message["content"] or "")}
-        for message in conversation.messages
-    ]
+    out of contents and reasoning, and in fields that are null."""
+    messages = [dict(_compared(message)) for message in conversation.messages]
     text = writers.canonical_json(messages, indent=None)
     return hashlib.sha256(text.encode()).digest()[:KEY_BYTES]
+
+
+def _compared(message: Message) -> Iterator[tuple[str, Any]]:
+    yield "content", normalise(message["content"] or "")
+    for key, value in message.items():
+        if key != "content" and value is not None:
+            text = key in REASONING and isinstance(value, str)
+            yield key, normalise(value) if text else value
 
 
 def deduplicate(table: Table, rows: Rows) -> Rows:

@@ -4,10 +4,12 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hashtune.errors import Finding
 from hashtune.records import TEXT, Conversation, Dropped
 from hashtune.spec.schema import Filters
 
 RUN_OF_WORDS = 3
+LENGTHS = ("answer_chars", "chars")
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -73,6 +75,19 @@ def broken_limit(conversation: Conversation, filters: Filters) -> tuple[str, str
         if side == "max" and measure > limit:
             return name, f"{measure:.4g} is above {limit:.4g}"
     return None
+
+
+def check_limits(filters: Filters) -> list[Finding]:
+    """A finding for each pair of limits that no row can meet."""
+    limits = filters.model_dump()
+    pairs = [(limits[f"min_{name}"], limits[f"max_{name}"], name) for name in LENGTHS]
+    return [
+        Finding(
+            "filters", f"{low} is above max_{name} {high}", field=f"cleaning.filters.min_{name}"
+        )
+        for low, high, name in pairs
+        if low is not None and high is not None and low > high
+    ]
 
 
 def filter_rows(

@@ -1,5 +1,6 @@
 """The rows of a split as what the search for leaks compares: their user texts (or plain texts),
-every other text by its kind, and the last answer."""
+every other text by its kind, and the last answer with its
+reasoning."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
@@ -7,10 +8,8 @@ from typing import overload
 from hashtune.data.json_texts import texts
 from hashtune.data.leak_index import Item
 from hashtune.data.table import Rows, Table
-from hashtune.records import TEXT, Message
+from hashtune.records import REASONING, TEXT, Message
 from hashtune.strict_json import StrictJsonError, parse_strict
-
-REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class Items(Sequence[Item]):
@@ -34,8 +33,13 @@ class Items(Sequence[Item]):
         questions = [m["content"] for m in row.messages if m["role"] in ("user", TEXT)]
         others = [pair for message in row.messages for pair in _others(message)]
         last = row.messages[-1]
-        answers = [last["content"]] if last["role"] == "assistant" and last.get("content") else []
+        answers = [last[field] for field in ("content", *REASONING) if _is_answer(last, field)]
         return Item(self._files[row.source], row.line, questions, others, answers)
+
+
+def _is_answer(message: Message, field: str) -> bool:
+    text = message.get(field)
+    return message["role"] == "assistant" and isinstance(text, str) and bool(text)
 
 
 def _others(message: Message) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ from typing import Any
 from hashtune.data import sharegpt
 from hashtune.data.messages import (
     Place,
+    check_each,
     check_message,
     check_messages,
     check_order,
@@ -35,10 +36,15 @@ Converted = tuple[list[Message], list[Finding]]
 def to_messages(row: Mapping[str, Any], schema: Schema, place: Place) -> Converted:
     """(messages, findings); the messages mean nothing when there are findings.
 
-    Contents that are lists of text parts become one text.
+    Contents that are lists of text parts become one text; beside tool calls an absent one is null.
     """
     messages, findings = _converted(row, schema, place)
-    return messages if findings else [with_text(message) for message in messages], findings
+    return messages if findings else [_with_content(message) for message in messages], findings
+
+
+def _with_content(message: Message) -> Message:
+    """With one text, or with null where there are only calls."""
+    return with_text(message) if "content" in message else {**message, "content": None}
 
 
 def _converted(row: Mapping[str, Any], schema: Schema, place: Place) -> Converted:
@@ -108,18 +114,29 @@ def _from_sharegpt(row: Mapping[str, Any], place: Place) -> Converted:
             for key in ("role", "content")
             if isinstance(turn, dict) and key in turn
         ]
-    if findings:
-        return [], findings
     messages: Any = turns
     if isinstance(turns, list):
-        if broken := sharegpt.broken_calls(turns, place):
-            return [], broken
+        findings += sharegpt.broken_calls(turns, place)
         messages = [sharegpt.message(turn) if isinstance(turn, dict) else turn for turn in turns]
-    found = [_sharegpt_words(finding, turns) for finding in check_messages(messages, place)]
-    if found:
-        return [], found
+    told = {turn[0] for finding in findings if (turn := _TURN.match(finding.field or ""))}
+    findings += [
+        _sharegpt_words(finding, turns)
+        for finding in (check_each if told else check_messages)(messages, place)
+        if _turn_of(finding) not in told
+    ]
+    if findings:
+        return [], findings
     result: Converted = _with_system(row, messages, "conversations[0]", place)
     return result
+
+
+_TURN = re.compile(r"conversations\[\d+\]")
+
+
+def _turn_of(finding: Finding) -> str | None:
+    """The turn that a finding about messages is about."""
+    turn = _TURN.match((finding.field or "").replace("messages", "conversations", 1))
+    return turn[0] if turn else None
 
 
 _USE_MESSAGES = "declare schema: messages with fields: {messages: conversations}"
@@ -141,7 +158,7 @@ def _sharegpt_words(finding: Finding, turns: Any) -> Finding:
 
 
 def _from_prompt(row: Mapping[str, Any], place: Place) -> Converted:
-    findings = _check_optional(row, "system", place)
+    findings: list[Finding] = []
     messages: list[Message] = []
     paths: list[str] = []
     for key, role in (("prompt", "user"), ("completion", "assistant")):
@@ -162,6 +179,7 @@ def _from_prompt(row: Mapping[str, Any], place: Place) -> Converted:
         paths.append(key)
         messages.append({"role": role, "content": value})
     findings = findings or check_order(messages, paths, place, whole="completion")
+    findings = _check_optional(row, "system", place) + findings
     if findings:
         return [], findings
     result: Converted = _with_system(row, messages, paths[0], place)

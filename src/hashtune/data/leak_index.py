@@ -1,27 +1,24 @@
 """What the held-out side says, by whole text and by runs of n words, and who finds it in a text.
 
-Questions are user texts. A reference answer alone is evidence only where it is long enough: of at
-least n words, and not shared by several rows of its set. An answer that is JSON counts by the texts
-in it, so that labels of a closed set, which every row has by design, are none.
+Questions are user texts; short_questions.py finds those that are shorter than such a run. A
+reference answer alone is evidence only where it is long enough: of at least n words, and not shared
+by several rows of its set. An answer that is JSON counts by the texts in it, so that labels of a
+closed set, which every row has by design, are none.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from hashtune.data.cleaning import normalise
 from hashtune.data.json_texts import texts
+from hashtune.data.short_questions import Owner, ShortQuestions
+from hashtune.data.words import without_signs, words, words_and_signs
 from hashtune.strict_json import StrictJsonError, parse_strict
 
-# Han, kana and Thai are written without spaces: each character counts as a word there
-WORD = (
-    r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-    r"|[^\W\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
-)
-_WORD = re.compile(WORD)
-Owner = tuple[str, int]  # set name, item number
 What = Literal["question", "answer"]
 USER = "user"
+# no sign that could belong to a number
+AROUND = " .,;:!?\"'()[]…¿¡“”„‘’‚«»‹›。、，；：！？「」『』"
 Key = TypeVar("Key", str, tuple[str, ...])
 
 
@@ -47,26 +44,26 @@ class Hit(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Who holds a text or a run of words."""
+    """Who holds a text, a run of words, or a short question."""
 
     what: What
     exact: dict[str, list[Owner]]
     grams: dict[tuple[str, ...], list[Owner]]
-
-
-def words(text: str) -> list[str]:
-    """The words of a normalised text, punctuation left out."""
-    return _WORD.findall(text)
+    short: ShortQuestions
 
 
 def indexes(held_out: Mapping[str, Sequence[Item]], n: int) -> tuple[Index, Index]:
     """Of the questions and of the answers of all sets."""
-    questions, answers = Index("question", {}, {}), Index("answer", {}, {})
+    short, none = ShortQuestions(n), ShortQuestions(n)
+    questions, answers = Index("question", {}, {}, short), Index("answer", {}, {}, none)
     for name, items in held_out.items():
         for number, item in enumerate(items):
             _add(questions, (name, number), item.texts, n)
             _add(answers, (name, number), list(_evidence(item.answers, n)), n)
-    return questions, Index("answer", _of_one(answers.exact), _of_one(answers.grams))
+            for text in dict.fromkeys(map(normalise, item.texts)):
+                short.add((name, number), text)
+    short.leave_phrases_out(lambda owner: held_out[owner[0]][owner[1]].texts)
+    return questions, Index("answer", _of_one(answers.exact), _of_one(answers.grams), none)
 
 
 def hits(item: Item, held: Sequence[Index], n: int, *, take: bool) -> Iterator[tuple[Owner, Hit]]:
@@ -74,11 +71,14 @@ def hits(item: Item, held: Sequence[Index], n: int, *, take: bool) -> Iterator[t
     owners are known, so a phrase that both sides repeat costs its owners once, not once per row."""
     for where, text in [*((USER, text) for text in item.texts), *item.others]:
         form = normalise(text)
-        grams = list(_grams(form, n))
+        tokens, whole = words_and_signs(form), _whole(form)
+        grams = list(_grams(without_signs(tokens), n))
         for index in held:
-            exact = index.exact.pop(form, ()) if take else index.exact.get(form, ())
+            exact = index.exact.pop(whole, ()) if take else index.exact.get(whole, ())
             for owner in exact:
                 yield owner, Hit("exact", item, form, index.what, where)
+            for owner, shared in index.short.found_in(tokens, take=take):
+                yield owner, Hit("ngram", item, shared, index.what, where)
             if index.grams.keys().isdisjoint(grams):
                 continue
             for gram in grams:
@@ -87,15 +87,19 @@ def hits(item: Item, held: Sequence[Index], n: int, *, take: bool) -> Iterator[t
                     yield owner, Hit("ngram", item, " ".join(gram), index.what, where)
 
 
-def _grams(text: str, n: int) -> Iterator[tuple[str, ...]]:
-    tokens = words(text)
+def _whole(text: str) -> str:
+    """What makes two normalised texts equal: all but the punctuation around them."""
+    return text.strip(AROUND) or text
+
+
+def _grams(tokens: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
     return zip(*(tokens[start:] for start in range(n)), strict=False)
 
 
 def _add(index: Index, owner: Owner, of_item: Sequence[str], n: int) -> None:
     for text in dict.fromkeys(map(normalise, of_item)):
-        _own(index.exact, text, owner)
-        for gram in dict.fromkeys(_grams(text, n)):
+        _own(index.exact, _whole(text), owner)
+        for gram in dict.fromkeys(_grams(words(text), n)):
             _own(index.grams, gram, owner)
 
 

@@ -1,10 +1,11 @@
 """Does train hold what eval, test or a regression suite will ask, or answers that they expect?
 
 An item leaks when one of its questions, or an answer that is evidence (leak_index.py), equals a
-text of a train row (normalised) or shares a run of n words with one: its user, system and assistant
-texts, tool results and tool arguments. Cost: linear in the words of both sides; the held-out side
-is indexed, train streams past it once, whatever the number of held-out sets. Memory: of the
-held-out side alone, every text and every run of n words of it.
+text of a train row (normalised) or shares a run of n words with one, or when a question of fewer
+words stands whole in one (short_questions.py). The texts of a train row are its user, system and
+assistant texts, tool results and tool arguments. Cost: linear in the words of both sides; the
+held-out side is indexed, train streams past it once, whatever the number of held-out sets. Memory:
+of the held-out side alone, every text and every run of n words of it.
 """
 
 from collections import Counter
@@ -12,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hashtune.data.leak_index import USER, WORD, Hit, Item, Owner, What, hits, indexes, words
+from hashtune.data.leak_index import USER, Hit, Item, What, hits, indexes
+from hashtune.data.short_questions import Owner
 from hashtune.errors import Finding
 
-__all__ = ["WORD", "Item", "Leak", "LeakReport", "check_leakage", "leakage", "words"]
+__all__ = ["Item", "Leak", "LeakReport", "check_leakage", "leakage"]
 EXCERPT = 80
 
 
@@ -63,7 +65,7 @@ class LeakReport:
 
 
 def leakage(train: Sequence[Item], held_out: Sequence[Item], n: int) -> LeakReport:
-    """Leakage of one held-out set; texts of fewer than n words are compared exactly."""
+    """Leakage of one held-out set."""
     return leakage_of_sets(train, {"": held_out}, n)[""]
 
 

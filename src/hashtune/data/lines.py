@@ -14,16 +14,29 @@ from hashtune.errors import Finding, keep_first
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"
-FOREIGN_STARTS = {  # longest first: UTF-32 LE starts like UTF-16 LE
-    b"\xff\xfe\x00\x00": "UTF-32 (little-endian byte order mark FF FE 00 00)",
-    b"\x00\x00\xfe\xff": "UTF-32 (big-endian byte order mark 00 00 FE FF)",
-    b"\xff\xfe": "UTF-16 (little-endian byte order mark FF FE)",
-    b"\xfe\xff": "UTF-16 (big-endian byte order mark FE FF)",
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\x03\x04": "zip",
-    b"PAR1": "Parquet",
+UNPACK = "unpack it, and pin what is in it"
+FOREIGN_STARTS = {  # name and fix; longest first: UTF-32 LE starts like UTF-16 LE
+    b"\xff\xfe\x00\x00": ("UTF-32 (little-endian byte order mark FF FE 00 00)", None),
+    b"\x00\x00\xfe\xff": ("UTF-32 (big-endian byte order mark 00 00 FE FF)", None),
+    b"\xff\xfe": ("UTF-16 (little-endian byte order mark FF FE)", None),
+    b"\xfe\xff": ("UTF-16 (big-endian byte order mark FE FF)", None),
+    b"\x1f\x8b": ("gzip", UNPACK),
+    b"\x28\xb5\x2f\xfd": ("zstd", UNPACK),
+    b"BZh91AY": ("bzip2", UNPACK),
+    b"\xfd7zXZ\0": ("xz", UNPACK),
+    b"7z\xbc\xaf\x27\x1c": ("7z", UNPACK),
+    b"PK\x03\x04": ("zip", "unpack it; of a spreadsheet save the sheet as CSV in UTF-8"),
+    b"\xd0\xcf\x11\xe0": ("an old Office file", "save the sheet as CSV in UTF-8"),
+    b"PAR1": ("Parquet", "declare format: parquet"),
+    b"ARROW1": ("Arrow IPC", "write it as Parquet"),
+    b"SQLite format 3\0": ("SQLite", "write the rows as JSON lines"),
+    b"%PDF-": ("PDF", None),
+    b"version https://git-lfs.github.com/spec/": ("a Git LFS pointer", "git lfs pull"),
+    b"<!DOCTYPE": ("an HTML page", "get the file itself, not the page that shows it"),
+    b"<html": ("an HTML page", "get the file itself, not the page that shows it"),
 }
+DECLARE_JSON = "declare format: jsonl, or json for an array"
+LONGEST_START = max(map(len, FOREIGN_STARTS))
 CONTENT = {
     "jsonl": "with one JSON object per line",
     "json": "with a JSON array of objects",
@@ -87,12 +100,17 @@ class Line:
 def starts_as_text(handle: BufferedReader, log: Log, file_format: str) -> bool:
     """Whether the file begins like UTF-8 text; a byte order mark is skipped and noted, another
     format is a finding."""
-    start = handle.peek(4)[:4]
-    for magic, name in FOREIGN_STARTS.items():
+    start = handle.peek(LONGEST_START)[:LONGEST_START]
+    for magic, (name, fix) in FOREIGN_STARTS.items():
         if start.startswith(magic):
             message = f"is {name}, expected UTF-8 text {CONTENT[file_format]}"
-            log.add(Fault(f"not-{file_format}", message), 1)
+            log.add(Fault(f"not-{file_format}", message, fix), 1)
             return False
+    begin = start.removeprefix(BOM).lstrip(b" \t\r\n")
+    if file_format in ("csv", "tsv") and begin.startswith((b'{"', b'[{"')):
+        message = f"begins as JSON does, expected UTF-8 text {CONTENT[file_format]}"
+        log.add(Fault(f"not-{file_format}", message, DECLARE_JSON), 1)
+        return False
     if start.startswith(BOM):
         handle.read(len(BOM))
         log.notes.append("byte order mark at the start removed")

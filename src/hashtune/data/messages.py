@@ -13,6 +13,10 @@ from hashtune.errors import Finding, nearest
 from hashtune.records import contradicts_itself
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+OTHER_TEXTS = {  # fields that some templates print, and the JSON types they may have
+    **dict.fromkeys(("reasoning_content", "thinking", "reasoning", "name"), ("string", "null")),
+    "tool_call_id": ("string", "number", "null"),
+}
 FOREIGN_ROLES = {
     "human": "user",
     "gpt": "assistant",
@@ -78,16 +82,24 @@ def check_text(
 
 def check_messages(messages: object, place: Place) -> list[Finding]:
     """All findings for the value of "messages"; their order is checked once each one is sound."""
+    findings = check_each(messages, place)
+    if findings or not isinstance(messages, list):
+        return findings
+    paths = [f"messages[{index}]" for index in range(len(messages))]
+    return check_order(messages, paths, place, whole="messages")
+
+
+def check_each(messages: object, place: Place) -> list[Finding]:
+    """All findings for the value of "messages", the order of roles apart."""
     if not isinstance(messages, list):
         message = f"expected array, got {kind(messages)}"
         return [place.finding("null" if messages is None else "wrong-type", "messages", message)]
     if not messages:
         return [place.finding("empty", "messages", "no messages")]
-    paths = [f"messages[{index}]" for index in range(len(messages))]
     findings = []
-    for message, path in zip(messages, paths, strict=True):
-        findings += check_message(message, path, place)
-    return findings or check_order(messages, paths, place, whole="messages")
+    for index, message in enumerate(messages):
+        findings += check_message(message, f"messages[{index}]", place)
+    return findings
 
 
 def check_message(message: object, field: str, place: Place) -> list[Finding]:
@@ -100,6 +112,7 @@ def check_message(message: object, field: str, place: Place) -> list[Finding]:
         findings.append(_unknown_role(str(role), message, field, place))
     findings += _check_content(message, field, place)
     findings += _check_calls(message, field, place)
+    findings += _check_others(message, field, place)
     if "train" in message and not isinstance(message["train"], bool):
         found = kind(message["train"])
         text = f"expected true or false, got {found}"
@@ -135,12 +148,21 @@ def _check_content(message: Mapping[str, Any], field: str, place: Place) -> list
             return broken
         message = parts.with_text(message)
     calls = message.get("role") == "assistant" and bool(message.get("tool_calls"))
+    if calls and message.get("content") is None:  # beside calls no content and null are one
+        return []
     if "content" in message and message["content"] is None:
-        if calls:
-            return []
         return [place.finding("null", f"{field}.content", "null and no tool_calls")]
     may_be_blank = calls or message.get("role") == "tool"  # a tool may answer with nothing
     return check_text(message, "content", f"{field}.content", place, may_be_blank=may_be_blank)
+
+
+def _check_others(message: Mapping[str, Any], field: str, place: Place) -> list[Finding]:
+    """A template prints Python's form of what is no text here: {'a': 1}, True."""
+    return [
+        place.finding("wrong-type", f"{field}.{key}", f"expected string, got {kind(message[key])}")
+        for key, kinds in OTHER_TEXTS.items()
+        if key in message and kind(message[key]) not in kinds
+    ]
 
 
 def _check_calls(message: Mapping[str, Any], field: str, place: Place) -> list[Finding]:

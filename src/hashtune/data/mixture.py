@@ -4,7 +4,7 @@ Rows are taken in the order of the hash of their id, so a larger weight or limit
 and neither the choice nor the order depends on the order of the input files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import floor
 
@@ -58,9 +58,8 @@ def mix(
     for name, rows in sources.items():
         chosen = _take(table, rows, weights[name], max_rows[name])
         mixture.repeated[name] = max(0, len(chosen) - len(rows))
-        if len(rows) and not len(chosen):
-            message = f"takes 0 of {len(rows)} rows of {name} at weight {weights[name]:g}"
-            mixture.findings.append(Finding("no-rows", message, field="data.sources"))
+        if not len(chosen):
+            mixture.findings += _nothing_of(name, len(rows), weights[name], table)
         taken.append(chosen)
     mixture.task = sum(map(len, taken))
     taken.append(_take_replay(table, replay, share, mixture))
@@ -75,6 +74,21 @@ def _take(table: Table, rows: Rows, weight: float, limit: int | None) -> Rows:
     table.drop(ordered[count:wanted], "max_rows")
     table.drop(ordered[wanted:], "weight")
     return np.resize(ordered, count if len(ordered) else 0)  # over and over again
+
+
+def _nothing_of(name: str, rows: int, weight: float, table: Table) -> Iterator[Finding]:
+    """A source that is declared and adds nothing is no mixture that anyone meant; one whose few
+    rows were all held out serves another split."""
+    if rows:
+        message = f"takes 0 of {rows} rows of {name} at weight {weight:g}"
+        yield Finding("no-rows", message, field="data.sources")
+        return
+    gone = table.dropped(name)
+    if gone and not len(table.of(table.kept(), name)):
+        counts = ", ".join(f"{reason} {count}" for reason, count in gone.items())
+        message = f"no row of {name} is left ({counts})"
+        fix = "remove this source, or loosen the rule that drops its rows"
+        yield Finding("no-rows", message, field="data.sources", fix=fix)
 
 
 def _take_replay(table: Table, replay: Rows, share: float, mixture: Mixture) -> Rows:

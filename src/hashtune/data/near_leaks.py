@@ -1,15 +1,14 @@
 """The third kind of leak: a held-out text that is nearly a train text, though no long run of words
-is the same (a word changed here and there). Train is read twice; in memory is what
-near_duplicates.meeting_points holds of it."""
+is the same (a word changed here and there). Of train only numbers of its shingles are in memory
+(alike.Ranked)."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
+from hashtune.data.alike import Comparison, Meetings, ranked
 from hashtune.data.leakage import Item, Leak, LeakReport
-from hashtune.data.near_duplicates import REMEMBERED, Shingles, jaccard, meeting_points, shingles
+from hashtune.data.near_duplicates import shingles
 
 
 class _Text(NamedTuple):
@@ -53,29 +52,23 @@ def _nearest(
     train: Sequence[Item], texts: Sequence[_Text], threshold: float, n: int
 ) -> dict[tuple[str, int], tuple[int, float]]:
     """Held-out item -> the first train row that is alike to one of its texts, and how much."""
-    sets = (shingles(text, n) for text in chain((of.text for of in texts), _texts(train)))
-    points = iter(meeting_points(sets, threshold))
-    held: dict[int, list[int]] = defaultdict(list)
-    for place, of_held in enumerate(islice(points, len(texts))):
-        for point in of_held:
-            held[point].append(place)
-
-    @lru_cache(maxsize=REMEMBERED)
-    def held_shingles(place: int) -> Shingles:
-        return shingles(texts[place].text, n)
-
+    rows: list[int] = []  # of every train text
+    sets = chain((of.text for of in texts), _texts(train, rows))
+    numbered = ranked(shingles(text, n) for text in sets)
+    comparison, meetings = Comparison(numbered), Meetings(numbered, threshold)
+    for place in range(len(texts)):
+        meetings.add(place)
     found: dict[tuple[str, int], tuple[int, float]] = {}
-    numbered = ((number, text) for number, item in enumerate(train) for text in item.texts)
-    for (row, text), of_row in zip(numbered, points, strict=True):
-        for other in sorted({other for point in of_row for other in held.get(point, ())}):
-            owner = texts[other][:2]
-            if owner in found:
-                continue
-            similarity = jaccard(shingles(text, n), held_shingles(other))
-            if similarity >= threshold:
-                found[owner] = (row, similarity)
+    for number, row in enumerate(rows, start=len(texts)):
+        others = [other for other in meetings.met(number) if texts[other][:2] not in found]
+        for other, similarity in comparison.all(number, others, threshold):
+            found.setdefault(texts[other][:2], (row, similarity))
     return found
 
 
-def _texts(items: Iterable[Item]) -> Iterator[str]:
-    return (text for item in items for text in item.texts)
+def _texts(items: Iterable[Item], rows: list[int]) -> Iterator[str]:
+    """All user texts; the number of each one's item is added to `rows`."""
+    for row, item in enumerate(items):
+        for text in item.texts:
+            rows.append(row)
+            yield text

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hashtune.data.schemas import content_id
-from hashtune.records import Conversation, Message
+from hashtune.records import REASONING, Conversation, Message
 from hashtune.spec.schema import Normalise
 
-TEXTS = ("content", "reasoning_content")
+TEXTS = ("content", *REASONING)
 _BLANKS = re.compile(r"[^\S\n]+")
 _AROUND_NEWLINE = re.compile(r" ?\n ?")
 _BLANK_LINES = re.compile(r"\n{3,}")

@@ -1,24 +1,22 @@
 """Personal data and unsafe content by pattern lists: what no training row may hold.
 
 A list is a JSON-lines file in Git, pinned by sha256: {"name", "pattern", "check"?} per line, with
-`pattern` a regular expression that is searched in the NFKC form of every text of a row, and
-`check` a second test of what it finds (luhn, iban). What was found is never printed: findings,
-ledger and report name the pattern and the field.
+`pattern` a regular expression that is searched in the NFKC form of every text, key and number of a
+row (pattern_search.py), and `check` a second test of what it finds (luhn, iban).
 """
 
-import json
 import re
-import unicodedata
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hashtune.data.json_texts import texts
-from hashtune.data.sources import check_pin, resolve
+from hashtune.data.lines import Log
+from hashtune.data.located import check_pin, resolve
+from hashtune.data.readers import rows_of_jsonl
 from hashtune.errors import Finding, nearest
-from hashtune.records import Conversation, Dropped
 from hashtune.spec.schema import PatternFile
 
 
@@ -73,14 +71,15 @@ def load_patterns(files: Sequence[PatternFile], root: Path) -> tuple[list[Patter
         if fault:
             findings.append(fault)
             continue
-        lines = path.read_text(encoding="utf-8").split("\n")
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                made = _pattern(line, file)
-                if isinstance(made, Pattern):
-                    patterns.append(made)
-                else:
-                    findings.append(Finding("pattern", made, file=file.uri, line=number))
+        log = Log(file.uri)
+        for line, row, _ in rows_of_jsonl(path, log):
+            made = _pattern(row, file)
+            if isinstance(made, Pattern):
+                patterns.append(made)
+            else:
+                log.findings.append(Finding("pattern", made, file=file.uri, line=line))
+        broken = [replace(finding, rule="pattern") for finding in log.findings]
+        findings += sorted(broken, key=lambda finding: finding.line or 0)
     counted = Counter(pattern.name for pattern in patterns)
     findings += [
         Finding("name-taken", f"pattern {name} is there {times} times", field="cleaning.patterns")
@@ -90,61 +89,29 @@ def load_patterns(files: Sequence[PatternFile], root: Path) -> tuple[list[Patter
     return patterns, findings
 
 
-def _pattern(line: str, file: PatternFile) -> Pattern | str:
-    """A pattern, or what is wrong with the line."""
-    try:
-        row = json.loads(line)
-        name, regex, check = row["name"], re.compile(row["pattern"]), row.get("check")
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        return f"no object with name and pattern ({type(error).__name__})"
-    except re.error as error:
-        return f"no regular expression: {error}"
-    if set(row) - {"name", "pattern", "check"}:
-        return "has other keys than name, pattern and check"
-    if regex.search(""):
-        return "matches the empty text, so every row"
-    if check is not None and check not in CHECKS:
+def _pattern(row: dict[str, Any], file: PatternFile) -> Pattern | str:
+    """A pattern, or what is wrong with the row."""
+    name, written, check = row.get("name"), row.get("pattern"), row.get("check")
+    if not isinstance(name, str) or not name.strip() or not isinstance(written, str):
+        return "no object with name and pattern, two texts"
+    if others := sorted(row.keys() - {"name", "pattern", "check"}):
+        return f"has {', '.join(map(repr, others))} beside name, pattern and check"
+    regex = _compiled(written)
+    if isinstance(regex, str):
+        return regex
+    if check is not None and not (isinstance(check, str) and check in CHECKS):
         return f"unknown check {check!r}; {nearest(str(check), CHECKS)}"
-    return Pattern(f"{file.name}.{name}", regex, CHECKS.get(check), file.action)
+    test = None if check is None else CHECKS[check]
+    return Pattern(f"{file.name}.{name}", regex, test, file.action)
 
 
-@dataclass(slots=True)
-class Searched:
-    """Rows without a match, those dropped, findings, and rows per pattern that matched."""
-
-    kept: list[Conversation] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-
-
-def search(
-    conversations: Iterable[Conversation], patterns: Sequence[Pattern], *, shown: str
-) -> Searched:
-    """Look for every pattern in every text of the rows of one file."""
-    result = Searched()
-    for row in conversations:
-        hits = list(_hits(row.messages, patterns)) if patterns else []
-        result.counts.update({pattern.name for pattern, _ in hits})
-        errors = [(pattern, where) for pattern, where in hits if pattern.action == "error"]
-        for pattern, where in errors:
-            message = f"pattern {pattern.name} is found here"
-            fix = "take it out of the row, or set the list's action to drop"
-            result.findings.append(
-                Finding("pattern-found", message, file=shown, line=row.line, field=where, fix=fix)
-            )
-        if hits and not errors:
-            pattern, where = hits[0]
-            detail = f"{pattern.name} in {where}"
-            result.dropped.append(Dropped(row.id, row.source, row.line, "pattern", detail))
-        else:
-            result.kept.append(row)
-    return result
-
-
-def _hits(messages: list[Any], patterns: Sequence[Pattern]) -> Iterator[tuple[Pattern, str]]:
-    for where, text in texts(messages, "messages"):
-        form = unicodedata.normalize("NFKC", text)
-        for pattern in patterns:
-            if pattern.found_in(form):
-                yield pattern, where
+def _compiled(written: str) -> re.Pattern[str] | str:
+    try:
+        with warnings.catch_warnings():  # "[[" may mean something else in a later Python
+            warnings.simplefilter("ignore")
+            regex = re.compile(written)
+    except (re.error, OverflowError) as error:
+        return f"no regular expression: {error}"
+    except RecursionError:
+        return "no regular expression: nested too deep"
+    return "matches the empty text, so every row" if regex.search("") else regex

@@ -93,7 +93,16 @@ def _json_fault(error: StrictJsonError, text: str, *, last: bool, first: bool) -
         return Fault("json", message, ONE_PER_LINE, ends_file=True)
     if last and is_cut_off(error, body):
         return Fault("cut-off-line", f"the last line is cut off ({error})", WRITE_AGAIN)
-    return Fault(error.rule, str(error))
+    return Fault(error.rule, str(error), _fix(error, text))
+
+
+def _fix(error: StrictJsonError, text: str) -> str | None:
+    """What to do about values that follow each other in one line."""
+    if not error.reason.startswith("extra data"):
+        return None
+    if text[: error.column - 1].endswith("\r"):
+        return "end lines with \\n (tr '\\r' '\\n'); a carriage return ends none"
+    return ONE_PER_LINE
 
 
 def is_cut_off(error: StrictJsonError, body: str) -> bool:

@@ -14,7 +14,8 @@ from hashtune.data.cleaning import content_key
 from hashtune.data.filters import filter_rows
 from hashtune.data.mixture import REPLAY
 from hashtune.data.normalisation import change_conversations
-from hashtune.data.patterns import Pattern, search
+from hashtune.data.pattern_search import search
+from hashtune.data.patterns import Pattern
 from hashtune.data.sources import DataFile
 from hashtune.data.table import Table
 from hashtune.errors import Finding, keep_first
@@ -36,11 +37,12 @@ class RowRules:
 @dataclass(slots=True)
 class Ruled:
     """The rows of all files after the rules; `report` counts changed rows and matches, `more`
-    counts findings beyond the first by rule."""
+    counts findings beyond the first by rule; `given_up` names patterns that took too long."""
 
     table: Table
     findings: list[Finding] = field(default_factory=list)
     more: Counter[str] = field(default_factory=Counter)
+    given_up: set[str] = field(default_factory=set)
     report: dict[str, Any] = field(default_factory=lambda: {"normalised": {}, "patterns": {}})
 
 
@@ -65,7 +67,8 @@ class RuledFile:
         if self._file.name in HELD_OUT:
             self._ruled.table.add(rows[0])
             return
-        searched = search(rows, self._rules.patterns, shown=self._file.uri)
+        given_up = self._ruled.given_up
+        searched = search(rows, self._rules.patterns, shown=self._file.uri, given_up=given_up)
         self._matched += searched.counts
         keep_first(searched.findings, self._ruled.findings, self._ruled.more)
         rows, dropped = searched.kept, searched.dropped

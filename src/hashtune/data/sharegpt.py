@@ -36,8 +36,9 @@ def message(turn: Mapping[str, Any]) -> Message:
     made = {KEYS.get(key, key): value for key, value in turn.items()}
     if name in ROLES:
         made["role"] = ROLES[name]
-    if name == FUNCTION_CALL and isinstance(turn.get("value"), str):
-        made |= {"content": "", "tool_calls": _calls(turn["value"])}
+    value = turn.get("value")
+    if name == FUNCTION_CALL and isinstance(value, str) and not any(_faults(value)):
+        made |= {"content": "", "tool_calls": _calls(value)}
     return made
 
 

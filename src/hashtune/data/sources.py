@@ -2,24 +2,22 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from hashtune import writers
 from hashtune.data.cleaning import Judge, Policy
 from hashtune.data.formats import read_rows
 from hashtune.data.leakage import Item
 from hashtune.data.lines import Log, ReadRow
+from hashtune.data.located import check_pin, resolve
 from hashtune.data.messages import Place, check_text
 from hashtune.data.schemas import BadRow, each_row
-from hashtune.errors import Finding, nearest
+from hashtune.errors import Finding
 from hashtune.records import Conversation, Dropped
-from hashtune.spec.rows import Format, Schema, columns
+from hashtune.spec.rows import Format, Schema, columns, used_columns
 
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-MOVE_INSIDE = "put the file under the project root and name it relative to that"
 QUESTION_KEYS = ("prompt", "question")
 
 
@@ -72,73 +70,13 @@ class Loaded:
         self.dropped.append(row)
 
 
-def resolve(uri: str, root: Path, *, field: str) -> Path | Finding:
-    """The file that a spec names relative to the project root, or why it is refused.
-
-    It must exist, be a file and lie inside `root`: no scheme, no absolute path, no "..", no
-    symlink that leads outside, since none of these means the same in another checkout.
-    """
-
-    path = root / uri.replace("\0", "")
-    try:
-        fault = _uri_fault(uri) or _path_fault(path, root)
-    except OSError:  # a name too long
-        fault = "no-file", "cannot be the name of a file", None
-    if fault is None:
-        return path
-    rule, message, fix = fault
-    return Finding(rule, f"{uri!r} {message}", field=field, fix=fix)
-
-
-def _uri_fault(uri: str) -> tuple[str, str, str | None] | None:
-    """(rule, message, fix) for a text that names no path inside a project."""
-    if "://" in uri:
-        return "outside", "is a URL", "fetch it once with `dvc import-url` and pin it"
-    if not uri.strip() or "\0" in uri:
-        return "no-file", "is no path", None
-    if Path(uri).is_absolute() or ".." in Path(uri).parts:
-        return "outside", "is not relative to the project root or leaves it", MOVE_INSIDE
-    return None
-
-
-def _path_fault(path: Path, root: Path) -> tuple[str, str, str | None] | None:
-    if path.is_dir():
-        return "no-file", "is a folder", None
-    if not path.is_file():
-        return "no-file", "does not exist", _where(path)
-    if not path.resolve().is_relative_to(root.resolve()):
-        fix = f"{MOVE_INSIDE} (DVC: `dvc config cache.type copy`, `dvc checkout --relink`)"
-        return "outside", "is a link that leads outside the project root", fix
-    return None
-
-
-def _where(path: Path) -> str | None:
-    if path.with_name(f"{path.name}.dvc").is_file():
-        return f"dvc pull {path.name}.dvc"
-    if not path.parent.is_dir():
-        return None
-    siblings = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
-    return nearest(path.name, siblings) if siblings else None
-
-
-def check_pin(path: Path, *, sha256: str | None, field: str, shown: str) -> Finding | None:
-    """None when the file's sha256 is the pinned one, else a finding that names the field."""
-    actual = writers.sha256_file(path)
-    if sha256 is None:
-        fix = f"set {field} to '{actual}'"
-        return Finding("unpinned", "has no sha256", file=shown, field=field, fix=fix)
-    if actual == sha256:
-        return None
-    with path.open("rb") as handle:
-        start = handle.read(len(LFS_POINTER))
-    message = f"sha256 is {actual}, pinned is {sha256}"
-    fix = f"get the pinned file back, or review the new one and set {field} to '{actual}'"
-    if start == LFS_POINTER:
-        fix = "this is a Git LFS pointer: git lfs pull"
-    return Finding("pin", message, file=shown, field=field, fix=fix)
-
-
-def _rows(file: DataFile, root: Path, log: Log, needed: Sequence[str]) -> Iterator[ReadRow]:
+def _rows(
+    file: DataFile,
+    root: Path,
+    log: Log,
+    needed: Sequence[str],
+    used: Collection[str] | None = None,
+) -> Iterator[ReadRow]:
     """Locate, verify, read: the first of the three that fails gives the findings."""
     path = file.path or resolve(file.uri, root, field=f"{file.field}.uri")
     if isinstance(path, Finding):
@@ -151,7 +89,7 @@ def _rows(file: DataFile, root: Path, log: Log, needed: Sequence[str]) -> Iterat
             log.findings.append(finding)
             return
     empty = True
-    for row in read_rows(path, file.format, log, needed=needed):
+    for row in read_rows(path, file.format, log, needed=needed, used=used):
         empty = False
         yield row
     if empty and not log.findings:
@@ -166,8 +104,9 @@ def load(file: DataFile, root: Path, policy: Policy, sink: Sink | None = None) -
     loaded = Loaded(file)
     into: Sink = loaded if sink is None else sink
     judge = Judge(policy, source=file.name, shown=file.uri)
+    needed = columns(file.schema, file.fields)
     for row in each_row(
-        _rows(file, root, log, columns(file.schema, file.fields)),
+        _rows(file, root, log, needed, used_columns(file.schema, file.fields)),
         schema=file.schema,
         source=file.name,
         shown=file.uri,

@@ -7,6 +7,7 @@ has a number, given in the order in which rows are read, and it is kept until it
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from struct import Struct
@@ -52,6 +53,11 @@ def hash64(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:HASH_BYTES], "big")
 
 
+def group_key(group: str) -> str:
+    """What makes two groups one: all but blanks around them and the form of their Unicode."""
+    return unicodedata.normalize("NFC", group).strip()
+
+
 def nothing() -> Chosen:
     """A split without rows."""
     return Chosen(np.empty(0, np.int32), np.empty(0, np.int32))
@@ -72,7 +78,7 @@ class Table:
 
     def add(self, row: Conversation, key: bytes = bytes(KEY_BYTES)) -> None:
         """A sound row, with the hash by which duplicates are known."""
-        group = NO_GROUP if row.group is None else hash64(row.group)
+        group = NO_GROUP if row.group is None else hash64(group_key(row.group))
         text = f"{json.dumps(row.group)}\n{as_row(row)['messages']}"
         self._append(row, group, self._spill.put(text), 0, key)
 

@@ -34,6 +34,7 @@ OTHER_DELIMITERS = {"csv": ";\t|", "tsv": ",;|"}
 class _Record:
     """What the lines of the record being read were like."""
 
+    start: int = 1  # its first line
     size: int = 0
     broken: bool = False  # a line of it has a finding of its own
     ended: bool = False  # no line after it can be read
@@ -76,7 +77,7 @@ def _records(handle: BufferedReader, log: Log, delimiter: str) -> Iterator[tuple
     first = True
     while not record.ended:
         start = reader.line_num + 1
-        record.size, record.broken = 0, False
+        record.start, record.size, record.broken = start, 0, False
         try:
             cells = next(reader)
         except StopIteration:
@@ -100,7 +101,8 @@ def _texts(handle: BufferedReader, log: Log, record: _Record) -> Iterator[str]:
         text = decode(line)
         if not isinstance(text, Fault) and record.size > MAX_LINE_BYTES:
             message = f"record of {record.size:,} bytes so far, {limit_in_words()}"
-            text = Fault("line-too-long", message, "is a quote missing?")
+            fix = f"the record begins at line {record.start}: is a quote missing there?"
+            text = Fault("line-too-long", message, fix)
         if isinstance(text, Fault):
             log.add(text, line.number)
             record.broken = True

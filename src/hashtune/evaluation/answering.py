@@ -12,6 +12,7 @@ from hashtune.evaluation.suites import SuiteItem, score_generated
 
 if TYPE_CHECKING:
     from hashtune.evaluation.generate import Progress
+    from hashtune.evaluation.kept import Kept
     from hashtune.evaluation.models import Subject
 
 
@@ -22,10 +23,12 @@ def answer_suites(
     max_new_tokens: int,
     batch_size: int,
     progress: "Progress",
+    kept: "Kept | None" = None,
 ) -> list[dict[str, Any]]:
     """One row per item, in item order: id, suite, slice, kind, output, score, tokens, finished.
 
     The output of a choice item is the chosen text and the log-probabilities (nats, 6 decimals).
+    `kept` has the batches of an earlier, killed run.
     """
     from hashtune.evaluation.choices import best, choice_scores
     from hashtune.evaluation.generate import generate_answers
@@ -39,6 +42,7 @@ def answer_suites(
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,
         progress=progress,
+        kept=kept,
     )
     rows = {
         item.id: _row(
@@ -52,7 +56,10 @@ def answer_suites(
     }
     chosen = [item for item in items if item.kind == "choice"]
     scored = choice_scores(
-        subject.model, subject.template, chosen, batch_size=batch_size, progress=progress
+        *(subject.model, subject.template, chosen),
+        batch_size=batch_size,
+        progress=progress,
+        kept=kept,
     )
     for item, scores in zip(chosen, scored, strict=True):
         index = best(scores)

@@ -6,6 +6,7 @@ made, and only their sums are kept: memory does not grow with the number of item
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,7 @@ from hashtune.evaluation.suites import SuiteItem
 
 if TYPE_CHECKING:
     from hashtune.chat.template import Template
+    from hashtune.evaluation.kept import Kept
 
 
 def choose(
@@ -42,6 +44,7 @@ def choice_scores(
     *,
     batch_size: int,
     progress: Progress,
+    kept: "Kept | None" = None,
 ) -> list[list[float]]:
     """Summed log-probability (nats) of each choice of each item, in input order.
 
@@ -51,6 +54,7 @@ def choice_scores(
         items: multiple choice items.
         batch_size: sequences (a prompt with one choice) per batch.
         progress: shown per batch.
+        kept: batches that an earlier, killed run scored; new ones are added.
     """
     pairs: list[tuple[list[int], list[int]]] = []
     for item in items:
@@ -61,12 +65,19 @@ def choice_scores(
     plan = batch_plan([len(prompt) + len(ids) for prompt, ids in pairs], batch_size=batch_size)
     sums = [0.0] * len(pairs)
     for batch in progress(plan, total=len(plan), label="choices, in batches"):
-        with torch.inference_mode():
-            values = _sums(model, [pairs[index] for index in batch])
+        rows = [pairs[index] for index in batch]
+        make = partial(_exact_sums, model, rows)
+        values = make() if kept is None else kept.batch({"choices": rows}, make)
         for index, value in zip(batch, values, strict=True):
-            sums[index] = value
+            sums[index] = float.fromhex(value)
     flat = iter(sums)
     return [[next(flat) for _ in item.choices] for item in items]
+
+
+def _exact_sums(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> list[str]:
+    """The sums of a batch as text that gives every bit back, NaN and infinity included."""
+    with torch.inference_mode():
+        return [value.hex() for value in _sums(model, pairs)]
 
 
 def _sums(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:

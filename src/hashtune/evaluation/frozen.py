@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hashtune.data.located import check_pin, resolve
 from hashtune.data.readers import read_jsonl
-from hashtune.data.sources import check_pin, resolve
 from hashtune.errors import Finding, InputError
 
 Line = tuple[int, dict[str, Any]]

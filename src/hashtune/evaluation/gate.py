@@ -54,6 +54,7 @@ def decide(evidence: Evidence, gate: EvalGate) -> Verdict:
     base, adapter = evidence.base, evidence.adapter
     rules = [
         _enough("task.items", items=len(adapter.task), least=gate.min_task_items),
+        _finished(adapter.task, gate),
         *_task_rules(base.task, adapter.task, gate),
         _enough("regression.items", items=len(adapter.suites), least=gate.min_regression_items),
         _regression(base.suites, adapter.suites, gate),
@@ -73,6 +74,22 @@ def _enough(name: str, *, items: int, least: int) -> Rule:
     than = "enough" if verdict == PASS else "too few"
     meaning = f"{items} items were measured, {than}: at least {least} are needed."
     return Rule(name, float(items), float(least), None, items, verdict, meaning)
+
+
+def _finished(adapter: Rows, gate: EvalGate) -> Rule:
+    """Answers that never end come from a stop that was trained and is not the one that is used, or
+    from one that was not trained."""
+    name, items, threshold = "task.unfinished", len(adapter), gate.unfinished_max_share
+    share = sum(not row["finished"] for row in adapter) / items
+    verdict: Word = PASS if share <= threshold + ROUNDING else FAIL
+    why = "which is within" if verdict == PASS else "which exceeds"
+    if items < gate.min_task_items:
+        verdict, why = UNSURE, "measured on too few items to be held against"
+    meaning = (
+        f"{share:.4g} of the adapter's answers reach the length limit without an end of turn, "
+        f"{why} the allowed {threshold:.4g}."
+    )
+    return Rule(name, share, threshold, None, items, verdict, meaning)
 
 
 def _task_rules(base: Rows, adapter: Rows, gate: EvalGate) -> list[Rule]:

@@ -9,6 +9,7 @@ the end; here a row leaves its batch when it is done. On the tiny test model the
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from hashtune.records import Message
 
 if TYPE_CHECKING:
     from hashtune.chat.template import Template
+    from hashtune.evaluation.kept import Kept
 
 Item = TypeVar("Item")
 Stop = int | tuple[int, ...]
@@ -49,6 +51,7 @@ def generate_answers(
     max_new_tokens: int,
     batch_size: int,
     progress: Progress,
+    kept: "Kept | None" = None,
 ) -> list[Answer]:
     """Answer each conversation greedily; results are in input order.
 
@@ -60,6 +63,7 @@ def generate_answers(
         max_new_tokens: per answer, the stop included.
         batch_size: rows per batch.
         progress: shown per batch.
+        kept: batches that an earlier, killed run answered; new ones are added.
 
     Raises:
         InputError: no stops, prompts with control tokens, or prompts that leave no room for
@@ -72,8 +76,9 @@ def generate_answers(
     answers: dict[int, Answer] = {}
     for batch in progress(plan, total=len(plan), label="answers, in batches"):
         rows = [prompts[index] for index in batch]
-        with torch.inference_mode():
-            written = _continue(model, rows, stops=stops, max_new_tokens=max_new_tokens)
+        make = partial(_written, model, rows, stops=stops, max_new_tokens=max_new_tokens)
+        what = {"answers": rows, "stops": stops, "max_new_tokens": max_new_tokens}
+        written = make() if kept is None else kept.batch(what, make)
         for index, ids in zip(batch, written, strict=True):
             answers[index] = _answer(template.tokenizer, ids, stops)
     return [answers[index] for index in range(len(prompts))]
@@ -119,6 +124,13 @@ def _check(
     ]
     if findings:
         raise InputError(findings)
+
+
+def _written(
+    model: Any, rows: Sequence[list[int]], *, stops: Sequence[tuple[int, ...]], max_new_tokens: int
+) -> list[list[int]]:
+    with torch.inference_mode():
+        return _continue(model, rows, stops=stops, max_new_tokens=max_new_tokens)
 
 
 def _continue(

@@ -5,6 +5,7 @@ all find their place would silently answer as the base does, so names are compar
 """
 
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     from hashtune.store.manifest import Manifest
 
 ADAPTER_FILE = "adapter_model.safetensors"
+CONFIG_FILE = "adapter_config.json"
+SAMPLES = 3
+MISMATCH = re.compile(  # torch's words, in load_state_dict
+    r"size mismatch for (\S+): copying a param with shape torch\.Size\((\[[^]]*\])\)"
+    r".*?torch\.Size\((\[[^]]*\])\)"
+)
 SOFT_TENSOR = "prompt_embeddings"  # PEFT's name for the one tensor of a prompt or prefix
 
 
@@ -106,28 +113,75 @@ def attach(base: Any, adapter: Path) -> Any:
     Raises:
         InputError: as `load_evaluated`.
     """
-    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
-    from safetensors import safe_open
+    from peft import PeftModel, get_peft_model_state_dict
 
     file = adapter / ADAPTER_FILE
-    if not file.is_file():
-        raise InputError(
-            Finding("no-adapter", "does not exist", file=file.as_posix(), fix="dvc repro train")
-        )
-    with safe_open(file, framework="pt") as tensors:
-        found = set(tensors.keys())
-    soft = PeftConfig.from_pretrained(str(adapter)).is_prompt_learning
+    found = _names(file)
+    soft = _read_config(adapter).is_prompt_learning
     if soft:  # PEFT would fail on a missing one in words of its own
         _check_names(file, wanted={SOFT_TENSOR}, found=found)
-    with warnings.catch_warnings():
-        # PEFT only warns of missing tensors, which are refused below, and reads an attribute
-        # that transformers is about to rename
-        warnings.filterwarnings("ignore", message="Found missing adapter keys")
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
-        model = PeftModel.from_pretrained(base, str(adapter))
+    try:
+        with warnings.catch_warnings():
+            # PEFT only warns of missing tensors, which are refused below, and reads an attribute
+            # that transformers is about to rename
+            warnings.filterwarnings("ignore", message="Found missing adapter keys")
+            warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
+            model = PeftModel.from_pretrained(base, str(adapter))
+    except ValueError as error:
+        raise InputError(_unfit(adapter / CONFIG_FILE, error)) from error
+    except RuntimeError as error:
+        if (finding := _shapes(file, str(error))) is None:
+            raise
+        raise InputError(finding) from error
     wanted = set(get_peft_model_state_dict(model, save_embedding_layers=False))
     _check_names(file, wanted=wanted, found=found)
     return WithVirtualTokens(model) if soft else model
+
+
+def _names(file: Path) -> set[str]:
+    """Names of the tensors in the file."""
+    from safetensors import SafetensorError, safe_open
+
+    for needed in (file, file.parent / CONFIG_FILE):  # PEFT would ask the hub for them
+        if not needed.is_file():
+            fix = "dvc repro train"
+            raise InputError(Finding("no-adapter", "does not exist", needed.as_posix(), fix=fix))
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return set(tensors.keys())
+    except SafetensorError as error:
+        message = f"is no safetensors file: {error}"
+        raise InputError(Finding("adapter-broken", message, file.as_posix())) from error
+
+
+def _read_config(adapter: Path) -> Any:
+    """PEFT's settings of the adapter."""
+    from peft import PeftConfig
+
+    try:
+        config = PeftConfig.from_pretrained(str(adapter))
+        if config.peft_type is None:
+            raise ValueError("peft_type is missing")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(_unfit(adapter / CONFIG_FILE, error)) from error
+    return config
+
+
+def _unfit(file: Path, error: Exception) -> Finding:
+    message = f"PEFT does not take it on this base: {str(error).splitlines()[0]}"
+    fix = "the adapter belongs to another base, or the file is broken"
+    return Finding("adapter-config", message, file.as_posix(), fix=fix)
+
+
+def _shapes(file: Path, error: str) -> Finding | None:
+    """The first tensors that torch names as of another shape; None where it says another thing."""
+    differing = MISMATCH.findall(error)
+    if not differing:
+        return None
+    shown = [f"{name} is {found}, the model needs {needed}" for name, found, needed in differing]
+    message = f"{len(differing)} tensors of another shape: {'; '.join(shown[:SAMPLES])}"
+    fix = "the adapter belongs to another base, or its r is not that of adapter_config.json"
+    return Finding("adapter-shape", message, file.as_posix(), fix=fix)
 
 
 def _check_names(file: Path, *, wanted: set[str], found: set[str]) -> None:

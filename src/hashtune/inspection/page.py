@@ -14,15 +14,15 @@ HEAD = """<!doctype html>
 body { font: 15px/1.5 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em;
        color: #222; background: #fff }
 h2 { font-size: 1.05em; margin: 2em 0 .3em } h3 { font-size: .9em; margin: 1em 0 .2em; color: #555 }
-p { margin: 0; color: #555 }
+p { margin: 0; color: #555; white-space: pre-wrap; font-family: monospace }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f6f6; padding: .6em;
       margin: .3em 0 }
 .t { background: #bfe8c5 } .c { color: #777; font-style: italic } .t.c { color: #14602a }
 small { color: #888 }
 </style></head><body>
 <h1>hashtune inspect</h1>
-<p><span class="t">trained</span> <span class="c">control token</span>; point at a token for its
-id</p>
+<p><span class="t">trained</span> <span class="c">control token</span>; point at a token for its id
+</p>
 """
 
 

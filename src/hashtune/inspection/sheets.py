@@ -11,6 +11,7 @@ from hashtune.records import trained_count
 
 Record = Mapping[str, Any]
 SHOWN_SPANS = 8
+BARS, BAR_WIDTH = 10, 40  # ranges of a plot, characters of its longest bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,18 @@ def step_sheet(step: Record, rows: Sequence[Record]) -> Sheet:
     return Sheet(f"step {step['step']}", facts)
 
 
-def dropped_sheet(line: Record, *, messages: str | None = None, raw: str | None = None) -> Sheet:
-    """A ledger line; with the conversation (JSON text), or the raw line of the file, if known."""
+def dropped_sheet(
+    line: Record,
+    *,
+    messages: str | None = None,
+    raw: str | None = None,
+    withheld: str | None = None,
+) -> Sheet:
+    """A ledger line; with the conversation (JSON text), or the raw line of the file, if known;
+    `withheld` says why neither is shown."""
     detail = f": {line['detail']}" if line["detail"] else ""
     facts = [f"{line['stage']}: {line['reason']}{detail}"]
+    facts += [f"the text is not shown: {withheld}"] if withheld else []
     title = f"{line['source']}:{line['line']} ({line['id']})"
     documents = [Document("", [Piece(raw)])] if raw else []
     for message in spelling.loads(messages) if messages else []:
@@ -86,14 +95,37 @@ def dropped_sheet(line: Record, *, messages: str | None = None, raw: str | None 
     return Sheet(title, facts, documents)
 
 
-def lengths_sheet(report: Record, *, split: str) -> Sheet:
-    """What candidate limits lose under each over_length: a split of reports/tokenize.json."""
+def lengths_sheet(
+    report: Record, *, split: str, histogram: tuple[Sequence[int], Sequence[int]] = ((), ())
+) -> Sheet:
+    """What limits lose under each over_length: a split of reports/tokenize.json; and as a plot the
+    distinct lengths (ascending) with how many examples have each."""
     ascending = sorted(report["lengths"].items(), key=lambda item: (item[1], item[0] == "max"))
     percentiles = ", ".join(f"{name} {value}" for name, value in ascending)
     facts = [f"{report['examples']['in']} examples; tokens: {percentiles or 'none'}"]
     facts += ["data.over_length=drop", *_limits(report)]
     facts += ["data.over_length=split", *_limits(report["split"])]
+    facts += bars(*histogram)
     return Sheet(f"{split} lengths", facts)
+
+
+def bars(lengths: Sequence[int], counts: Sequence[int]) -> list[str]:
+    """A plot of the lengths: up to 10 ranges of equal width, with examples and a bar for each; a
+    range that holds any has a mark."""
+    if not lengths:
+        return []
+    width = -(-lengths[-1] // BARS)
+    inside = [0] * -(-lengths[-1] // width)
+    for length, count in zip(lengths, counts, strict=True):
+        inside[(length - 1) // width] += count
+    first, digits = max(3, len(str(lengths[-1]))), max(len(str(max(inside))), len("examples"))
+    lines = [f"{'tokens':>{2 * first + 1}}  {'examples':>{digits}}"]
+    for number, count in enumerate(inside):
+        last = min((number + 1) * width, lengths[-1])
+        mark = "#" * -(-BAR_WIDTH * count // max(inside))
+        span = f"{number * width + 1:>{first}}-{last:<{first}}"
+        lines.append(f"{span}  {count:>{digits}}  {mark}".rstrip())
+    return lines
 
 
 def _limits(table: Record) -> list[str]:

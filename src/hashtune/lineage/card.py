@@ -80,8 +80,24 @@ steps. {began}Verdict of its gate: **{entry["verdict"]}**.
 {snippet}```
 
 Chat template, stop tokens and tokenizer are the ones it was trained with; they lie beside the
-weights. `entry.json` names every input by hash; `dvc repro` on the tagged commit rebuilds it.
+weights. `entry.json` in the registry names every input by hash; `hashtune verify` on the tagged
+commit rebuilds it. {guarantee(spec)}
 """
+
+
+def guarantee(spec: Mapping[str, Any]) -> str:
+    """One sentence: where the rebuild has the same bits, and where it has not."""
+    rules = spec["determinism"]
+    if rules["mode"] != "strict":
+        return "No bits are promised: it was trained with determinism.mode off."
+    if spec["device"] == "cuda":
+        where = "the same kind of GPU and driver"
+    else:
+        where = f"the same kind of CPU, with the {rules['threads']} threads of the spec"
+    return (
+        f"With the locked libraries the weights have the same bits on {where}; on other hardware "
+        "the inputs are the same, and the weights differ in their last digits."
+    )
 
 
 def _what(method: Mapping[str, Any], names: Sequence[str]) -> str:

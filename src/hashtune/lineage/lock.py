@@ -8,8 +8,13 @@ from typing import Any
 import yaml
 
 from hashtune.errors import Finding, InputError
+from hashtune.writers import read_json
 
 PLAN_STAGES = ("prepare", "tokenize", "pack")
+STEP_PARAMS = (  # of pack; they say which rows a step sees and how many steps there are
+    *("duration.epochs", "duration.max_steps", "data_seed"),
+    *("batch.micro", "batch.grad_accum", "batch.world_size"),
+)
 
 
 def stale(lock_text: str, params: Mapping[str, Any], gate: Path) -> list[Finding]:
@@ -20,9 +25,7 @@ def stale(lock_text: str, params: Mapping[str, Any], gate: Path) -> list[Finding
     except (TypeError, KeyError) as error:
         raise _broken("is cut or damaged, or the gate never ran") from error
     findings = []
-    if hashlib.md5(gate.read_bytes(), usedforsecurity=False).hexdigest() != recorded.get(
-        gate.as_posix()
-    ):
+    if _md5(gate) != recorded.get(gate.as_posix()):
         findings.append(
             Finding(
                 "foreign-verdict", "is not the file DVC recorded", file=str(gate), fix="dvc repro"
@@ -38,6 +41,33 @@ def other_plan(lock_text: str, params: Mapping[str, Any]) -> list[Finding]:
         return [Finding("no-plan", "has no stage pack", file="dvc.lock", fix="dvc repro pack")]
     made = {name: stages[name] for name in PLAN_STAGES if name in stages}
     return _other_params(made, params, rule="other-plan", fix="dvc repro pack")
+
+
+def packed_rows(lock_text: str, params: Mapping[str, Any], report: Path) -> int | None:
+    """Rows of the training split as these params pack them; None where that is not known.
+
+    Known from the report of pack, if DVC recorded it and nothing that decides rows has changed
+    since. The length of the run and the size of a step may have.
+    """
+    stages = read_stages(lock_text)
+    try:
+        recorded = {out["path"]: out["md5"] for out in stages["pack"]["outs"]}
+        made = {name: stages[name] for name in PLAN_STAGES}
+        kept = dict(made["pack"]["params"]["params.yaml"])
+    except (TypeError, KeyError):
+        return None
+    if not report.is_file() or recorded.get(report.as_posix()) != _md5(report):
+        return None
+    for key in STEP_PARAMS:
+        kept.pop(key, None)
+    made["pack"] = {"params": {"params.yaml": kept}}
+    if _other_params(made, params, rule="other-rows", fix="dvc repro pack"):
+        return None
+    return int(read_json(report)["train"]["rows"])
+
+
+def _md5(file: Path) -> str:
+    return hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def read_stages(lock_text: str) -> dict[str, Any]:

@@ -125,7 +125,14 @@ def _as_given(
         others = [other for other in groups if other is not choice]
         if composed(others) == everything:
             groups = others  # another choice brings this one along, as qlora brings nf4
-    return groups + differences(everything, params)
+    values = differences(everything, params)
+    for change in list(values):
+        same = [v for v in values if v is not change and v.params == change.params]
+        if type(change.params) is not int or not same:
+            continue
+        if leaves(composed([*groups, *same])).get(change.key) == change.params:
+            values.remove(change)  # it follows another number, as data_seed follows seed
+    return groups + values
 
 
 def run_name(experiment: str, overrides: Sequence[Difference]) -> str:

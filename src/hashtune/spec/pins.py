@@ -11,8 +11,15 @@ from hashtune.errors import Finding
 from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
 from hashtune.spec.methods import FULL, SOFT
-from hashtune.spec.places import place
-from hashtune.spec.rows import REMOTE, address_fault, field_faults, policy_faults, remote_scheme
+from hashtune.spec.places import absence, is_lfs_pointer, place
+from hashtune.spec.rows import (
+    REMOTE,
+    address_fault,
+    field_faults,
+    policy_faults,
+    remote_scheme,
+    secret_fault,
+)
 from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.spec.training import training_findings
 from hashtune.writers import sha256_file
@@ -162,7 +169,11 @@ def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:
 
 
 def _url(uri: str, scheme: str, field: str) -> Iterator[Finding]:
-    if scheme not in REMOTE or not field.startswith(FETCHED):
+    fault = address_fault(uri) if scheme in REMOTE else secret_fault(uri)
+    if fault:
+        rule, message, fix = fault
+        yield Finding(rule, message, file=FILE, field=field, fix=fix)
+    elif scheme not in REMOTE or not field.startswith(FETCHED):
         yield Finding(
             "outside-root",
             f"{uri!r} is a URL that no stage fetches",
@@ -170,9 +181,6 @@ def _url(uri: str, scheme: str, field: str) -> Iterator[Finding]:
             field=field,
             fix="https:// or s3:// for sources, eval and test; else a file under data/",
         )
-    elif fault := address_fault(uri):
-        rule, message, fix = fault
-        yield Finding(rule, message, file=FILE, field=field, fix=fix)
 
 
 def _files(spec: Spec, root: Path) -> Iterator[Finding]:
@@ -189,14 +197,17 @@ def _files(spec: Spec, root: Path) -> Iterator[Finding]:
                 fix="put the file under data/",
             )
         elif not there:
-            yield Finding("no-file", f"{uri!r} does not exist", file=FILE, field=field)
+            message, fix = absence(root, uri)
+            yield Finding("no-file", f"{uri!r} {message}", file=FILE, field=field, fix=fix)
         elif (found := sha256_file(path)) != pin:
             yield Finding(
                 "pin-differs",
                 f"{uri} has sha256 {found}, the spec pins {pin}",
                 file=FILE,
                 field=f"{field}.sha256",
-                fix="restore the file, or pin the new content in conf/",
+                fix="this is a Git LFS pointer: git lfs pull"
+                if is_lfs_pointer(path)
+                else "restore the file, or pin the new content in conf/",
             )
 
 

@@ -3,6 +3,7 @@
 Stands beside the spec so that a wrong name is refused when the spec is composed.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
@@ -63,6 +64,7 @@ TALK_RULES = (
     "null-content",
     "open-reasoning",
     "role",
+    "stop-merged",
     "system-merge",
     "template-refuses",
     "tool-arguments",
@@ -76,6 +78,12 @@ TALK_RULES = (
 )
 DEFAULT = "default"
 REMOTE = ("https", "s3")
+# parameters by which an address opens what is not public
+SIGNED = re.compile(
+    r"[?&](x-(amz|goog)-(signature|credential|security-token)|sig(nature)?"
+    r"|([a-z]+[_-])?(token|api[_-]?key|password|secret))=",
+    re.IGNORECASE,
+)
 
 
 def field_faults(schema: Schema, fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -96,6 +104,11 @@ def columns(schema: Schema, fields: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys([*needed, *fields.values()]))
 
 
+def used_columns(schema: Schema, fields: Mapping[str, str]) -> frozenset[str]:
+    """The file's own names of all fields that the schema reads ("id" is not read)."""
+    return FIELDS[schema] - fields.keys() - {"id"} | set(fields.values())
+
+
 def remote_scheme(uri: str) -> str | None:
     """The scheme of a URL, None for a path."""
     scheme, separator, _ = uri.partition("://")
@@ -104,16 +117,35 @@ def remote_scheme(uri: str) -> str | None:
 
 def address_fault(uri: str) -> tuple[str, str, str] | None:
     """(rule, message, fix) for a URL that cannot be used; the words do not repeat the URL."""
-    try:
-        place = urlsplit(uri).netloc
-    except ValueError:
-        place = ""
-    if "@" in place or (not place and "@" in uri):
-        message = "the address holds a user or password, and conf/ and reports are in Git"
-        return "secret", message, "keep it in ~/.netrc, or in the profile of your S3 client"
-    if not place:
+    if fault := secret_fault(uri):
+        return fault
+    scheme, _, rest = uri.partition("://")
+    if not (_is_bucket(rest) if scheme == "s3" else _is_host(uri)):
         return "address", "names no host or bucket", "give the whole address of the file"
+    if scheme == "s3" and not rest.partition("/")[2].strip("/"):
+        return "address", "names a bucket and no file in it", "give the whole address of the file"
     return None
+
+
+def secret_fault(uri: str) -> tuple[str, str, str] | None:
+    """(rule, message, fix) for a URL that opens what is not public to whoever reads it."""
+    rest = uri.partition("://")[2]
+    if "@" not in re.split(r"[/?#]", rest, maxsplit=1)[0] and not SIGNED.search(rest):
+        return None
+    message = "the address holds a password, signature or token; conf/ and reports are in Git"
+    return "secret", message, "keep it in ~/.netrc, or in the profile of your S3 client"
+
+
+def _is_bucket(rest: str) -> bool:
+    return bool(rest.partition("/")[0].strip())
+
+
+def _is_host(uri: str) -> bool:
+    try:
+        parts = urlsplit(uri)
+        return bool((parts.hostname or "").encode("idna")) and parts.port != 0
+    except ValueError:  # brackets, a port that is none, a name that no resolver takes
+        return False
 
 
 def action(on_bad_row: Action | Mapping[str, Action], rule: str) -> Action:

@@ -17,6 +17,7 @@ Similarity = Annotated[float, Field(gt=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0.0)]
+Weight = Annotated[float, Field(gt=0.0, le=1000.0)]  # copies of a row are held in memory
 NonNegative = Annotated[float, Field(ge=0.0)]
 BelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
 OptimizerName = Literal[
@@ -97,7 +98,7 @@ class Source(Section):
     format: Format
     schema_: Schema = Field(alias="schema")
     fields: dict[str, str]
-    weight: Positive
+    weight: Weight
     max_rows: Count | None
 
 
@@ -351,6 +352,7 @@ class EvalGate(Section):
     task_metric_min_gain: float
     regression_max_drop: Share
     slice_max_drop: Share
+    unfinished_max_share: Share
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
     min_task_items: Count
     min_regression_items: Count
@@ -396,6 +398,7 @@ class Spec(Section):
     kernels: Kernels
     seed: Whole
     data_seed: Whole
+    init_seed: Whole
     determinism: Determinism
     checkpoint: Checkpoint
     evaluation: Evaluation

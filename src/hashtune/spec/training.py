@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from hashtune.errors import Finding
 from hashtune.spec.activations import offload_findings
 from hashtune.spec.device import device_findings
+from hashtune.spec.lengths import hopeless
 from hashtune.spec.methods import SOFT, method_findings
 from hashtune.spec.precision import precision_findings
 from hashtune.spec.schema import Optim, Schedule, Spec
@@ -19,6 +20,8 @@ CUDA_ONLY = {"paged_adamw_8bit": "adamw_8bit", "paged_adamw_32bit": "adamw"}
 def training_findings(spec: Spec) -> list[Finding]:
     """All findings about how training is set, before anything is computed."""
     found = [*_warmup(spec.schedule), *_decay(spec.schedule), *_stable(spec)]
+    if not found:  # else the schedule has no lengths, or two
+        found += hopeless(spec.schedule, spec.checkpoint, most=spec.duration.max_steps)
     found += method_findings(spec)
     found += [
         *dora_over_int8(spec),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hashtune import frame, writers
 from hashtune.evaluation.answering import answer_suites, suite_summary
 from hashtune.evaluation.evidence import suite_conditions, task_conditions
+from hashtune.evaluation.kept import Kept, finish, kept_answers, speed
 from hashtune.evaluation.suites import SuiteItem, load_suites
 from hashtune.evaluation.tasks import TaskItem, base_prompt, task_items, task_rows, task_summary
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hashtune.evaluation.models import Subject
     from hashtune.spec.schema import Spec
 
+MANIFEST = Path("build/base/manifest.json")
 TEST = Path("build/prepare/test.parquet")
 OUT = Path("build/baseline")
 
@@ -37,9 +39,10 @@ def run() -> None:
     items = task_items(writers.read_parquet(TEST), file=TEST.as_posix())
     frame.say(f"the base answers {len(items)} test items and {len(suite_items)} suite items")
     subject = _subject(spec)
+    kept = kept_answers("baseline", spec, model=[MANIFEST])
     started = time.monotonic()
-    task = _task(spec, subject, items)
-    suites = _suites(spec, subject, suite_items)
+    task = _task(spec, subject, items, kept)
+    suites = _suites(spec, subject, suite_items, kept)
     seconds = time.monotonic() - started
     scores = {
         "task": task_summary(spec.data.task, task),
@@ -55,9 +58,10 @@ def run() -> None:
     tokens = sum(row["tokens"] for row in (*task, *suites))
     frame.write_machine(
         "baseline",
-        {"seconds": seconds, "new_tokens": tokens, "new_tokens_per_second": tokens / seconds},
+        speed(tokens, seconds, kept),
         belongs_to=OUT / "task.jsonl",
     )
+    finish(kept)
     shown = {"suites": scores["suites"]["score"], **scores["task"]["scores"]}
     frame.closing_table("the base scores", shown)
 
@@ -67,7 +71,7 @@ def _subject(spec: "Spec") -> "Subject":
     from hashtune.store.manifest import read_manifest
 
     return open_subject(
-        read_manifest(Path("build/base/manifest.json")),
+        read_manifest(MANIFEST),
         None,
         spec.tokenizer,
         dtype=spec.evaluation.base_precision,
@@ -76,7 +80,9 @@ def _subject(spec: "Spec") -> "Subject":
     )
 
 
-def _task(spec: "Spec", subject: "Subject", items: list[TaskItem]) -> list[dict[str, Any]]:
+def _task(
+    spec: "Spec", subject: "Subject", items: list[TaskItem], kept: Kept | None
+) -> list[dict[str, Any]]:
     from hashtune.evaluation.generate import generate_answers
 
     prompts = [base_prompt(item.prompt, spec.data.task.base_instruction) for item in items]
@@ -88,17 +94,21 @@ def _task(spec: "Spec", subject: "Subject", items: list[TaskItem]) -> list[dict[
         max_new_tokens=spec.evaluation.max_new_tokens,
         batch_size=spec.evaluation.batch_size,
         progress=frame.progress,
+        kept=kept,
     )
     return task_rows(spec.data.task, items, prompts, answers)
 
 
-def _suites(spec: "Spec", subject: "Subject", items: list[SuiteItem]) -> list[dict[str, Any]]:
+def _suites(
+    spec: "Spec", subject: "Subject", items: list[SuiteItem], kept: Kept | None
+) -> list[dict[str, Any]]:
     return answer_suites(
         subject,
         items,
         max_new_tokens=spec.regression.max_new_tokens,
         batch_size=spec.evaluation.batch_size,
         progress=frame.progress,
+        kept=kept,
     )
 
 

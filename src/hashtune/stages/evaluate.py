@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from hashtune import frame, writers
 from hashtune.evaluation.evidence import task_conditions
+from hashtune.evaluation.kept import Kept, files_of, finish, kept_answers, speed
 from hashtune.evaluation.tasks import TaskItem, task_items, task_rows, task_summary
 
 if TYPE_CHECKING:
     from hashtune.spec.schema import Spec
 
+MANIFEST = Path("build/base/manifest.json")
 ADAPTER = Path("build/train/adapter")
 TEST = Path("build/prepare/test.parquet")
 OUT = Path("build/evaluate")
@@ -30,7 +32,8 @@ def run() -> None:
     spec = frame.read_spec("data", "evaluation", "determinism", "tokenizer")
     items = task_items(writers.read_parquet(TEST), file=TEST.as_posix())
     frame.say(f"the adapter answers {len(items)} test items")
-    rows, seconds = _answer(spec, items)
+    kept = kept_answers("evaluate", spec, model=[MANIFEST, *files_of(ADAPTER)])
+    rows, seconds = _answer(spec, items, kept)
     summary = task_summary(spec.data.task, rows)
     conditions = task_conditions(spec.evaluation, writers.sha256_file(TEST))
     with writers.staged_directory(OUT) as folder:
@@ -40,21 +43,24 @@ def run() -> None:
     tokens = sum(row["tokens"] for row in rows)
     frame.write_machine(
         "evaluate",
-        {"seconds": seconds, "new_tokens": tokens, "new_tokens_per_second": tokens / seconds},
+        speed(tokens, seconds, kept),
         belongs_to=OUT / "task.jsonl",
     )
+    finish(kept)
     frame.closing_table(
         "the adapter scores", {**summary["scores"], "finished": summary["finished_share"]}
     )
 
 
-def _answer(spec: "Spec", items: list[TaskItem]) -> tuple[list[dict[str, Any]], float]:
+def _answer(
+    spec: "Spec", items: list[TaskItem], kept: Kept | None
+) -> tuple[list[dict[str, Any]], float]:
     from hashtune.evaluation.generate import generate_answers
     from hashtune.evaluation.models import open_subject
     from hashtune.store.manifest import read_manifest
 
     subject = open_subject(
-        read_manifest(Path("build/base/manifest.json")),
+        read_manifest(MANIFEST),
         ADAPTER,
         spec.tokenizer,
         dtype=spec.evaluation.base_precision,
@@ -71,6 +77,7 @@ def _answer(spec: "Spec", items: list[TaskItem]) -> tuple[list[dict[str, Any]], 
         max_new_tokens=spec.evaluation.max_new_tokens,
         batch_size=spec.evaluation.batch_size,
         progress=frame.progress,
+        kept=kept,
     )
     seconds = time.monotonic() - started
     return task_rows(spec.data.task, items, prompts, answers), seconds

@@ -14,6 +14,7 @@ from hashtune.errors import Finding, InputError
 from hashtune.packing.rows import build_rows
 from hashtune.packing.stats import row_stats, step_stats
 from hashtune.packing.steps import plan_steps
+from hashtune.spec.length_hints import cut_hints
 
 TOKENIZE = Path("build/tokenize")
 PACK = Path("build/pack")
@@ -61,6 +62,8 @@ def run() -> None:
         | {"rows_never_seen": len(rows) - len({row for step in steps for row in step.rows})},
     }
     frame.write_report("pack", report)
+    for hint in cut_hints(spec.duration, rows=len(rows), rows_per_step=rows_per_step):
+        frame.say(f"  hint: {hint}")
     _close(report)
 
 

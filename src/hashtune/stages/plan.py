@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune import frame, writers
+from hashtune.errors import InputError
 from hashtune.memory.closed_form import LOSS_CHUNK, Workload
 from hashtune.memory.decisions import GB, decide, duration
 from hashtune.memory.positions import check_positions
@@ -20,6 +21,7 @@ from hashtune.spec.branch import branch_step
 from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.precision import stored_type
 from hashtune.spec.schema import Method
+from hashtune.store.changed_logits import changed_logits
 from hashtune.store.manifest import read_manifest
 
 MANIFEST = Path("build/base/manifest.json")
@@ -31,8 +33,8 @@ def run() -> None:
     """Estimate memory, time and cost of the planned steps.
 
     Raises:
-        InputError: the step does not fit; the base has no formula or too few positions; a target
-            matches no module.
+        InputError: the step does not fit; the base has no formula or too few positions, or changes
+            its logits; a target matches no module.
     """
     spec = frame.read_spec(
         *("method", "quantization", "optim", "batch", "activations", "precision", "hardware"),
@@ -45,6 +47,8 @@ def run() -> None:
     added = len(spec.tokenizer.added_tokens)
     fused = spec.kernels == "fused"
     config = read_manifest(MANIFEST).config
+    if findings := changed_logits(config):
+        raise InputError(findings)
     check_positions(
         config,
         longest=max((length for row in rows for length in row["lengths"]), default=0),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from hashtune import frame, writers
 from hashtune.data.assemble import Prepared, Settings, assemble
 from hashtune.data.cleaning import Policy
+from hashtune.data.filters import check_limits
 from hashtune.data.leakage import Item
 from hashtune.data.mixture import REPLAY
 from hashtune.data.patterns import load_patterns
@@ -56,6 +57,7 @@ def _read(spec: Spec, ruled: Ruled) -> tuple[dict[str, Loaded], dict[str, list[I
     files, suites = list(_files(spec)), _suite_files(spec)
     findings = unique_names(files[: len(spec.data.sources)], reserved={REPLAY, *HELD_OUT})
     findings += unique_names(suites, reserved=set())
+    findings += check_limits(spec.cleaning.filters)
     patterns, of_patterns = load_patterns(spec.cleaning.patterns, Path())
     rules = RowRules(spec.cleaning.normalise, spec.cleaning.filters, patterns)
     policy = Policy(spec.cleaning.on_bad_row, spec.cleaning.max_drop_share)

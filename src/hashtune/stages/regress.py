@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from hashtune import frame, writers
 from hashtune.evaluation.answering import answer_suites, suite_summary
 from hashtune.evaluation.evidence import suite_conditions
+from hashtune.evaluation.kept import Kept, files_of, finish, kept_answers, speed
 from hashtune.evaluation.suites import SuiteItem, load_suites
 
 if TYPE_CHECKING:
     from hashtune.spec.schema import Spec
 
+MANIFEST = Path("build/base/manifest.json")
 ADAPTER = Path("build/train/adapter")
 OUT = Path("build/regress")
 
@@ -31,7 +33,8 @@ def run() -> None:
         spec.regression.suites, max_items=spec.regression.max_items, root=Path.cwd()
     )
     frame.say(f"the adapter answers {len(items)} suite items")
-    rows, seconds = _answer(spec, items)
+    kept = kept_answers("regress", spec, model=[MANIFEST, *files_of(ADAPTER)])
+    rows, seconds = _answer(spec, items, kept)
     summary = suite_summary(rows)
     conditions = suite_conditions(spec.evaluation, spec.regression)
     with writers.staged_directory(OUT) as folder:
@@ -43,19 +46,22 @@ def run() -> None:
     tokens = sum(row["tokens"] for row in rows)
     frame.write_machine(
         "regress",
-        {"seconds": seconds, "new_tokens": tokens, "new_tokens_per_second": tokens / seconds},
+        speed(tokens, seconds, kept),
         belongs_to=OUT / "suites.jsonl",
     )
+    finish(kept)
     slices = {name: entry["score"] for name, entry in summary["slices"].items()}
     frame.closing_table("the adapter scores", {"all suites": summary["score"], **slices})
 
 
-def _answer(spec: "Spec", items: list[SuiteItem]) -> tuple[list[dict[str, Any]], float]:
+def _answer(
+    spec: "Spec", items: list[SuiteItem], kept: Kept | None
+) -> tuple[list[dict[str, Any]], float]:
     from hashtune.evaluation.models import open_subject
     from hashtune.store.manifest import read_manifest
 
     subject = open_subject(
-        read_manifest(Path("build/base/manifest.json")),
+        read_manifest(MANIFEST),
         ADAPTER,
         spec.tokenizer,
         dtype=spec.evaluation.base_precision,
@@ -69,6 +75,7 @@ def _answer(spec: "Spec", items: list[SuiteItem]) -> tuple[list[dict[str, Any]],
         max_new_tokens=spec.regression.max_new_tokens,
         batch_size=spec.evaluation.batch_size,
         progress=frame.progress,
+        kept=kept,
     )
     return rows, time.monotonic() - started
 

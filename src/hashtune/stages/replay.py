@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashtune import frame, writers
+from hashtune.evaluation.kept import Kept, finish, kept_answers, speed
 from hashtune.evaluation.replay import BLANK, UNFINISHED, ReplayPrompt, keep_answers, load_prompts
 from hashtune.records import Dropped
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hashtune.evaluation.generate import Answer
     from hashtune.spec.schema import Spec
 
+MANIFEST = Path("build/base/manifest.json")
 OUT = Path("build/replay")
 
 
@@ -36,24 +38,28 @@ def run() -> None:
     prompts = load_prompts(spec.data.replay.uri, sha256=spec.data.replay.sha256, root=Path.cwd())
     prompts = prompts[: spec.data.replay.max_prompts]
     frame.say(f"the base answers {len(prompts)} prompts")
-    answers, seconds = _answer(spec, prompts)
+    batches = kept_answers("replay", spec, model=[MANIFEST])
+    answers, seconds = _answer(spec, prompts, batches)
     kept, dropped = keep_answers(prompts, answers)
     _write(kept, dropped, prompts=len(prompts))
     tokens = sum(answer.tokens for answer in answers)
     frame.write_machine(
         "replay",
-        {"seconds": seconds, "new_tokens": tokens, "new_tokens_per_second": tokens / seconds},
+        speed(tokens, seconds, batches),
         belongs_to=OUT / "answers.jsonl",
     )
+    finish(batches)
 
 
-def _answer(spec: "Spec", prompts: list[ReplayPrompt]) -> "tuple[list[Answer], float]":
+def _answer(
+    spec: "Spec", prompts: list[ReplayPrompt], batches: Kept | None
+) -> "tuple[list[Answer], float]":
     from hashtune.evaluation.generate import generate_answers
     from hashtune.evaluation.models import open_subject
     from hashtune.store.manifest import read_manifest
 
     subject = open_subject(
-        read_manifest(Path("build/base/manifest.json")),
+        read_manifest(MANIFEST),
         None,
         spec.tokenizer,
         dtype=spec.evaluation.base_precision,
@@ -69,6 +75,7 @@ def _answer(spec: "Spec", prompts: list[ReplayPrompt]) -> "tuple[list[Answer], f
         max_new_tokens=spec.data.replay.max_new_tokens,
         batch_size=spec.data.replay.batch_size,
         progress=frame.progress,
+        kept=batches,
     )
     return answers, time.monotonic() - started
 

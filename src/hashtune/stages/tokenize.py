@@ -6,8 +6,8 @@ A row with a finding stops the stage or is dropped, as cleaning.on_bad_row says 
 
 reads   build/prepare/{train,eval}.parquet, the base's tokenizer, data.{max_seq_len, loss_on,
         over_length}, tokenizer, cleaning.{on_bad_row, max_drop_share}; the data files are named
-writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, reports/tokenize.json and
-        reports/plots/lengths.tsv
+writes  build/tokenize/{train,eval}.parquet, ledger.jsonl, lengths.json (what any limit keeps),
+        reports/tokenize.json and reports/plots/lengths.tsv
 cost    bench/tokenize_vs_trl.py and bench/tokenize_memory.py measure it. Rows go through in chunks,
         in as many processes as there are cores or HASHTUNE_PROCESSES says; the outputs do not
         depend on that number, the memory not on the number of rows
@@ -92,11 +92,19 @@ def run() -> None:
                 found.add((_in_file(finding, files) for finding in error.findings), error.more)
         if found:
             raise found.error()
+        tables = {name: report.pop("length_table") for name, report in reports.items()}
+        writers.write_text(folder / "lengths.json", writers.canonical_json(tables, indent=None))
     curves = {name: report.pop("length_curve") for name, report in reports.items()}
     writers.write_text(Path("reports/plots/lengths.tsv"), curves["train"])
     several = in_several_ids(template, stops)
     pins = {
         "template_sha256": template.sha256,
+        "chat_template": template.name,
+        "template_kwargs": template.kwargs,
+        "mismatch": spec.tokenizer.mismatch,
+        "unstable": spec.tokenizer.unstable,
+        "system": spec.tokenizer.system,
+        "loss_on": spec.data.loss_on,
         "date": template.date,
         "stops": stops.texts,
         "stop_ids": stops.single_ids,
@@ -194,8 +202,21 @@ def _close(reports: dict[str, dict[str, Any]], stops: StopSet, seconds: float) -
     frame.write_machine("tokenize", measured, belongs_to=OUT / "train.parquet")
     counts = ("kept", "dropped", "cut", "straddling_rows")
     keys = (*counts, "tokens", "trained_tokens", "trained_share")
-    table = {f"{name} {key}": report[key] for name, report in reports.items() for key in keys}
+    table: dict[str, object] = {}
+    for name, report in reports.items():
+        table |= {f"{name} {key}": report[key] for key in keys} | {f"{name} lost": _lost(report)}
     frame.closing_table("tokenize", {**table, "stops": " ".join(map(repr, stops.texts))})
+
+
+def _lost(report: Mapping[str, Any]) -> str:
+    """What the limit and the policies took: "1 example, 13 tokens (56.5 % of 23)"."""
+    count, lost = report["examples"]["in"] - report["examples"]["kept"], report["tokens_lost"]
+    if not lost:
+        return "none"
+    every = lost + report["tokens"]
+    share = f"{100 * lost / every:.1f} % of {every}"
+    examples, tokens = "example" + "s" * (count != 1), "token" + "s" * (lost != 1)
+    return f"{count} {examples}, {lost} {tokens} ({share})"
 
 
 if __name__ == "__main__":

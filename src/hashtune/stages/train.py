@@ -26,6 +26,7 @@ from hashtune.training.adapter import weights_file, write_adapter
 from hashtune.training.attention import check_probe, probe_row, run_probe
 from hashtune.training.backends import VARIABLE
 from hashtune.training.fused.check import check_fused, compare_fused, fused_counts
+from hashtune.training.guard import check_updates
 from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
@@ -63,7 +64,7 @@ def run() -> None:
     spec = frame.read_spec(
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed", "kernels"),
         *("determinism", "checkpoint", "tokenizer", "base_model", "activations", "hardware"),
-        "device",
+        *("device", "init_seed"),
     )
     folder = run_folder(spec)
     trackers = _trackers(folder)
@@ -141,6 +142,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
         branch=begun.branch,
     )
     loop.run()
+    check_updates(loop.progress.updates, steps=loop.progress.step)
     kept = facts["kept_stable"] = hand_out(folder, OUTPUTS["stable"])
     if (step := spec.checkpoint.keep_stable) is not None and kept is None:
         frame.say(f"  training ended before step {step}: no state is kept")

@@ -143,8 +143,9 @@ def load_base(
         device: where it lies.
 
     Raises:
-        InputError: a file differs, or the weights do not cover the model (transformers would fill
-            the gap with random numbers).
+        InputError: a file differs, transformers has no such model or none with SDPA attention, or
+            the weights do not cover the model (transformers would fill the gap with random
+            numbers).
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -155,16 +156,20 @@ def load_base(
     if quantization_config is not None:
         # bitsandbytes quantises where the weights are put; unasked, transformers takes any GPU
         options = {"quantization_config": quantization_config, "device_map": {"": device}}
-    model, loading = AutoModelForCausalLM.from_pretrained(
-        materialise(manifest),
-        dtype=getattr(torch, DTYPES[dtype]),
-        attn_implementation="sdpa",
-        local_files_only=True,
-        trust_remote_code=False,
-        use_safetensors=True,
-        output_loading_info=True,
-        **options,
-    )
+    folder = materialise(manifest)
+    try:
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=getattr(torch, DTYPES[dtype]),
+            attn_implementation="sdpa",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+    except ValueError as error:
+        raise not_loaded(error) from error
     gaps = sorted(map(str, {*loading["missing_keys"], *loading["mismatched_keys"]}))
     if gaps:
         message = f"{manifest.name} lacks weights for {len(gaps)} tensors: {', '.join(gaps[:5])}"
@@ -173,3 +178,12 @@ def load_base(
     if quantization_config is None:
         model = model.to(device)
     return model.eval()
+
+
+def not_loaded(error: ValueError) -> InputError:
+    """The finding for a model that transformers does not make: an unknown kind, or one whose
+    attention is its own (Gemma 2, gpt-oss)."""
+    sentence = str(error).strip().splitlines()[0].partition(". ")[0]
+    message = f"transformers does not load this base: {sentence}"
+    fix = "another base"
+    return InputError(Finding("unsupported-model", message, field="base_model", fix=fix))

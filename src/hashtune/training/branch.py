@@ -15,13 +15,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from hashtune import writers
 from hashtune.errors import Finding, InputError
-from hashtune.spec.branch import FIELD, RULE, STATE, TENSORS, branch_step
+from hashtune.spec.branch import FIELD, TENSORS
 from hashtune.training.branch_fit import Candidate, fit_findings
+from hashtune.training.branch_settings import no_state, read_state
 from hashtune.training.checkpoint import Progress
-
-KEYS = {"identity", "spec", "code", "progress", "rng", "steps", "eval"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,35 +74,16 @@ def read_branch(run: Candidate, *, root: Path) -> Branch | None:
     pin = run.spec.schedule.branch_from
     if pin is None:
         return None
-    step, folder = branch_step(pin, root), root / pin.path
+    state = read_state(pin, root)
     try:
-        state = writers.read_json(folder / STATE)
         progress = Progress(**state["progress"])
-        tensors = load_file(folder / TENSORS)
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise _no_state(f"{pin.path} holds no kept state: {error}") from error
-    if not _whole(state) or progress.step != step:
-        raise _no_state(f"{pin.path}/{STATE} is not the state of step {step}")
+        tensors = load_file(root / pin.path / TENSORS)
+    except (ValueError, TypeError, SafetensorError) as error:
+        raise no_state(f"{pin.path} holds no kept state: {error}") from error
     if findings := list(fit_findings(state, progress, run)):
         raise InputError(findings)
     same = state["code"].get("modules") == run.code.get("modules")
     return Branch(pin.sha256, state["identity"], same, progress, tensors, state["rng"])
-
-
-def _whole(state: Mapping[str, Any]) -> bool:
-    """Whether what is compared is there: a state made by hand may lack it."""
-    if state.keys() != KEYS or not isinstance(state["steps"], list):
-        return False
-    spec, code = state["spec"], state["code"]
-    if not (isinstance(spec, dict) and isinstance(code, dict)):
-        return False
-    inputs, optim = spec.get("inputs"), spec.get("optim")
-    return isinstance(inputs, dict) and isinstance(optim, dict) and "lr" in optim
-
-
-def _no_state(message: str) -> InputError:
-    fix = "build/train/stable as the run with checkpoint.keep_stable wrote it"
-    return InputError(Finding(RULE, message, file="params.yaml", field=FIELD, fix=fix))
 
 
 def check_trainable(branch: Branch | None, parameters: Mapping[str, nn.Parameter]) -> None:

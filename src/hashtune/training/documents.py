@@ -111,7 +111,7 @@ def attend(
             **others,
         )
         return plain
-    _refuse_other_formulas(others)
+    refuse_other_formulas([name for name in OTHER_FORMULAS if others.get(name) is not None])
     call = partial(
         scaled_dot_product_attention,
         dropout_p=dropout,
@@ -172,8 +172,8 @@ def _refuse_lost_documents(attention_mask: Tensor | None) -> None:
         raise InputError(Finding("unsupported-model", message, field="batch.attention", fix=fix))
 
 
-def _refuse_other_formulas(others: dict[str, Any]) -> None:
-    given = [name for name in OTHER_FORMULAS if others.get(name) is not None]
+def refuse_other_formulas(given: Sequence[str]) -> None:
+    """Raise InputError naming what a layer changes its scores with, if anything."""
     if given:
         message = f"the layers of this base change their scores ({', '.join(given)})"
         fix = "use another base"

@@ -44,6 +44,7 @@ def identity_parts(spec: Spec, inputs: Sequence[Path]) -> dict[str, Any]:
         "kernels": spec.kernels,
         "added_tokens": spec.tokenizer.added_tokens,
         "seed": spec.seed,
+        "init_seed": spec.init_seed,
         "determinism": spec.determinism.model_dump(),
         "select": spec.checkpoint.select,
         "eval_every_steps": spec.checkpoint.eval_every_steps,

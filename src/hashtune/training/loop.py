@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.amp import GradScaler
 
-from hashtune.errors import Stopped
+from hashtune.errors import InputError, Stopped
 from hashtune.records import Row
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training.branch import Branch
@@ -25,7 +25,7 @@ from hashtune.training.journal import Aside, Journal
 from hashtune.training.model import Trainee
 from hashtune.training.noise import step_noise
 from hashtune.training.optimizers import build_optimizer, optimizer_tensors, restore_optimizer
-from hashtune.training.plan import Plan, Settings
+from hashtune.training.plan import Plan, Settings, step_without_targets, targets
 from hashtune.training.randomness import restore_rng
 from hashtune.training.rates import Meter, gauge_of
 from hashtune.training.samples import Sampler
@@ -93,7 +93,7 @@ class Loop:
         curves = Curves(self.curves_folder, self.progress.points, self.trackers)
         total = len(self.plan.steps)
         vocab = self.trainee.peft.get_base_model().config.get_text_config().vocab_size
-        watcher = Watcher(vocab, self.settings.optim.grad_clip)
+        watcher = Watcher(vocab, self.settings.optim.grad_clip, total)
         journal = Journal(
             *(self.progress, self.meter, curves, gauge, total, self.say, self.aside, watcher),
             begins_after=self.branch.step if self.branch else 0,
@@ -113,6 +113,8 @@ class Loop:
     def _step(self, optimizer: torch.optim.Optimizer) -> tuple[StepResult, float]:
         numbers = self.plan.steps[self.progress.step]
         rows = [self.plan.rows[number] for number in numbers]
+        if not targets(rows):
+            raise InputError(step_without_targets(self.progress.step + 1))
         lr = lr_at(
             self.progress.updates,
             peak=self.settings.optim.lr,
@@ -146,7 +148,9 @@ class Loop:
     def _skipped(self, rows: Sequence[Row]) -> None:
         named = self.journal.skip(rows)
         allowed = self.settings.checkpoint.max_skipped_steps
-        check_skips(self.progress.skipped, allowed=allowed, named=named)
+        check_skips(
+            self.progress.skipped, allowed=allowed, named=named, updates=self.progress.updates
+        )
 
     def _evaluate(self) -> None:
         if not self.plan.eval_rows:
@@ -157,7 +161,7 @@ class Loop:
             self.trainee, self.plan.eval_rows, micro=batch.micro, layout=batch.layout
         )
         step = self.progress.step
-        check_eval_loss(result.loss, step=step)
+        check_eval_loss(result.loss, step=step, updates=self.progress.updates)
         samples = self.sampler.take(self.trainee, step=step)
         self.meter.eval_seconds += time.monotonic() - started
         patience = self.settings.checkpoint.early_stop_patience

@@ -6,7 +6,6 @@ A frozen base with a PEFT adapter, or a base all of whose weights are trained, i
 import contextlib
 import os
 import random
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +21,7 @@ from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.precision import stored_type, trained_type
 from hashtune.spec.schema import Determinism, Method, Precision, Quantization
 from hashtune.spec.targets import Matched, match
+from hashtune.store.changed_logits import CHANGES_LOGITS, changed_logits
 from hashtune.store.full_weights import FullModel
 from hashtune.store.soft_prompts import has_virtual_tokens, with_virtual_tokens
 from hashtune.training.batches import Batch
@@ -31,7 +31,8 @@ from hashtune.training.fused.attach import NOTHING, Fused, plain_products
 from hashtune.training.loss import LossSums, token_losses
 from hashtune.training.quantised import prepare_quantised
 from hashtune.training.soft_prompts import soft_config
-from hashtune.training.tokens import check_trainable, trainable_rows
+from hashtune.training.targets import linear_names, lora_config, put_on
+from hashtune.training.tokens import check_trainable
 
 # by stored_type and trained_type
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -121,7 +122,7 @@ class Trainee:
         if self.full:
             return f"{' and '.join(sorted(trained))} weights, all trained, {products}"
         frozen = {n: p for n, p in self.peft.named_parameters() if not p.requires_grad}
-        matrices = {f"{name}.weight" for name in _linear_names(self.peft.get_base_model())}
+        matrices = {f"{name}.weight" for name in linear_names(self.peft.get_base_model())}
         adapted = {n: p for n, p in frozen.items() if n.endswith("base_layer.weight")}
         adapted = adapted or {
             n: p for n, p in frozen.items() if n.removeprefix("base_model.") in matrices
@@ -180,11 +181,9 @@ def build_trainee(
     Without `master_weights` it is kept in `precision`, rounded from the fp32 it is drawn in.
     `tokens` are the ids of added tokens: their rows are trained too. Adapter initialisation
     depends on `seed` alone. `again` loads the same base once more: method.type full needs it for
-    the proof of what it trained. Raises InputError for targets that match no
-    module and for models this version cannot run (no `.model` backbone with an `.lm_head`).
+    the proof of what it trained. Raises InputError for targets that match no module or that PEFT
+    does not take, and for models this version cannot run (no `.model` backbone with an `.lm_head`).
     """
-    from peft import get_peft_model
-
     if not (hasattr(base, "model") and hasattr(base, "lm_head")):
         raise InputError(
             Finding(
@@ -194,21 +193,21 @@ def build_trainee(
                 fix="use a causal language model of the Llama, Qwen, Mistral, Gemma kind",
             )
         )
-    _refuse_changed_logits(base.config)
+    names = [name for name, _ in CHANGES_LOGITS]
+    if findings := changed_logits({name: getattr(base.config, name, None) for name in names}):
+        raise InputError(findings)
     if method.type == FULL:
         assert again is not None, "full compares with the base as it was"
         seed_all(seed)
         model = FullModel(base, again).train()
         return Trainee(model, train_all(base), precision)
-    matched = match(_linear_names(base), method.targets) if method.targets else Matched((), {})
+    matched = match(linear_names(base), method.targets) if method.targets else Matched((), {})
     soft = method.type in SOFT
     config = soft_config(method) if soft else lora_config(base, method, matched.names, tokens)
     if getattr(base, "is_quantized", False):
         base = prepare_quantised(base)
     seed_all(seed)
-    with warnings.catch_warnings():  # peft 0.21 asks transformers 5.24 by an old name
-        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
-        peft = get_peft_model(base, config, autocast_adapter_dtype=True)
+    peft = put_on(base, config, matched.names)
     peft.train()
     trainable = {n: p for n, p in sorted(peft.named_parameters()) if p.requires_grad}
     kept = DTYPES[trained_type(precision, master_weights=master_weights)]
@@ -220,54 +219,8 @@ def build_trainee(
     return Trainee(peft, trainable, precision, matched.counts, initial)
 
 
-def _linear_names(base: Any) -> list[str]:
-    """Full names of the linear modules without the head, as PEFT reads "all-linear"."""
-    head = base.get_output_embeddings()
-    linear = (pair for pair in base.named_modules() if isinstance(pair[1], nn.Linear))
-    return [name for name, module in linear if module is not head]
-
-
-def lora_config(base: Any, method: Method, targets: Sequence[str], tokens: Sequence[int]) -> object:
-    """PEFT's configuration of LoRA and its variants over these modules."""
-    from peft import LoraConfig
-
-    config: object = LoraConfig(
-        r=method.r,
-        lora_alpha=method.alpha,
-        lora_dropout=method.dropout,
-        use_rslora=method.variant == "rslora",
-        use_dora=method.variant == "dora",
-        target_modules=list(targets),
-        task_type="CAUSAL_LM",
-        trainable_token_indices=trainable_rows(base, tokens),
-    )
-    return config
-
-
 def _type_name(dtype: torch.dtype) -> str:
     """As the spec calls it; bitsandbytes keeps two NF4 values in each byte."""
     stored = {torch.uint8: "nf4", torch.int8: "int8"}
     names = stored | {value: name for name, value in DTYPES.items()}
     return names.get(dtype, str(dtype))
-
-
-# fields of config.json by which a model changes what its head gives, and the value that changes
-# nothing (Granite; Gemma 2; Cohere; Falcon H1)
-CHANGES_LOGITS = (
-    ("logits_scaling", 1.0),
-    ("final_logit_softcapping", None),
-    ("logit_scale", 1.0),
-    ("lm_head_multiplier", 1.0),
-)
-
-
-def _refuse_changed_logits(config: Any) -> None:
-    """Refuse a model that scales or caps its logits: `head` would train on other ones."""
-    changed = [
-        name
-        for name, neutral in CHANGES_LOGITS
-        if getattr(config, name, neutral) not in (neutral, None)
-    ]
-    if changed:
-        message = f"this base changes its logits ({', '.join(changed)}); train does not yet"
-        raise InputError(Finding("unsupported-model", message, field="base_model"))

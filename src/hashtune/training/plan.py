@@ -1,14 +1,17 @@
 """What the loop is given: the packing plan and settings that fit it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding, InputError
-from hashtune.records import Row
+from hashtune.records import IGNORE_INDEX, Row
+from hashtune.spec.lengths import keep_findings, length_findings
 from hashtune.spec.schema import Batch, Checkpoint, Optim, Schedule
-from hashtune.training.schedules import length_findings, stable_updates
+
+NO_TARGETS = "no-trained-token"
+PACK = "build/pack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +24,55 @@ class Plan:
 
 
 def check_plan(plan: Plan, schedule: Schedule, checkpoint: Checkpoint) -> None:
-    """Raise InputError for settings that this plan cannot hold."""
-    findings = length_findings(schedule, total=len(plan.steps))
-    if checkpoint.early_stop_patience is not None and not plan.eval_rows:
-        message = "is set, and the plan has no eval row to measure a loss on"
-        field = "checkpoint.early_stop_patience"
-        findings.append(
-            Finding("no-eval", message, file="params.yaml", field=field, fix="set it to null")
-        )
-    findings += _keep_findings(schedule, checkpoint, total=len(plan.steps))
+    """Raise InputError for settings that this plan cannot hold, and for a plan without targets."""
+    total = len(plan.steps)
+    findings = [
+        *length_findings(schedule, total=total),
+        *_no_eval(plan, checkpoint),
+        *keep_findings(schedule, checkpoint, total=total),
+        *_without_targets(plan),
+    ]
     if findings:
         raise InputError(findings)
 
 
-def _keep_findings(schedule: Schedule, checkpoint: Checkpoint, *, total: int) -> list[Finding]:
-    """A state can be kept where a branch can begin: one update at least, none of the decay."""
-    stable, step = stable_updates(schedule, total=total), checkpoint.keep_stable
-    if step is None or step in stable:
-        return []
-    message = f"step {step} does not lie in the stable phase, which is that of steps "
-    message += f"{max(1, stable.start)} to {stable.stop - 1}" if stable else "of no run like this"
-    field, fix = "checkpoint.keep_stable", "a step of the stable phase, or null"
-    return [Finding("keep-stable", message, file="params.yaml", field=field, fix=fix)]
+def _no_eval(plan: Plan, checkpoint: Checkpoint) -> Iterator[Finding]:
+    if checkpoint.early_stop_patience is not None and not plan.eval_rows:
+        message = "is set, and the plan has no eval row to measure a loss on"
+        field = "checkpoint.early_stop_patience"
+        yield Finding("no-eval", message, file="params.yaml", field=field, fix="set it to null")
+
+
+def _without_targets(plan: Plan) -> Iterator[Finding]:
+    """pack writes no row without a target; what lies in build/pack may be older, or another's."""
+    if not plan.steps:
+        message, fix = "the plan has no step", "`dvc repro -f -s pack` plans anew"
+        yield Finding(NO_TARGETS, message, file=f"{PACK}/steps.parquet", fix=fix)
+    for number, rows in enumerate(plan.steps, start=1):
+        if not targets([plan.rows[row] for row in rows]):
+            yield step_without_targets(number)
+    if plan.eval_rows and not targets(plan.eval_rows):
+        yield eval_without_targets()
+
+
+def step_without_targets(number: int) -> Finding:
+    """For a step, from 1, whose rows have no trained token: it has no loss, and is no step whose
+    loss is not finite."""
+    message = f"step {number} has no trained token"
+    fix = f"`hashtune step {number}` lists its rows; `dvc repro -f -s pack` lays them anew"
+    return Finding(NO_TARGETS, message, file=f"{PACK}/steps.parquet", fix=fix)
+
+
+def eval_without_targets() -> Finding:
+    """For eval rows without a trained token in all: their mean loss does not exist."""
+    message = "no eval row has a trained token, so that there is no eval loss"
+    fix = "eval data with answers; `hashtune inspect --split eval` shows what is trained in them"
+    return Finding(NO_TARGETS, message, file=f"{PACK}/eval.parquet", field="data.eval", fix=fix)
+
+
+def targets(rows: Sequence[Row]) -> int:
+    """Trained tokens of the rows: labels that some state predicts (a row's first has none)."""
+    return sum(label != IGNORE_INDEX for row in rows for label in row.labels[1:])
 
 
 @dataclass(frozen=True, slots=True)

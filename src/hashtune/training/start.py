@@ -25,8 +25,16 @@ from hashtune.training.branch import Branch, check_trainable, read_branch
 from hashtune.training.branch_fit import Candidate
 from hashtune.training.documents import attend_as
 from hashtune.training.fused.attach import attach
+from hashtune.training.guard import check_weights
 from hashtune.training.init_adapter import continue_from, read_adapter
-from hashtune.training.model import Trainee, build_trainee, quantization_config, set_determinism
+from hashtune.training.model import (
+    Trainee,
+    build_trainee,
+    quantization_config,
+    seed_all,
+    set_determinism,
+)
+from hashtune.training.own import check_base
 from hashtune.training.plan import Plan, check_plan
 from hashtune.training.samples import Sampler, choose_prompts
 from hashtune.training.soft_prompts import check_single_documents
@@ -92,6 +100,7 @@ def begin(
         rows=rows_needed(tokens),
     )
     base = load(device=spec.device)
+    check_weights(base.named_parameters())
     if base.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()  # of what this process did before
     rows = [*plan.rows, *plan.eval_rows]
@@ -100,13 +109,16 @@ def begin(
         base,
         spec.method,
         precision=spec.precision,
-        seed=spec.seed,
+        seed=spec.init_seed,
         tokens=tokens,
         master_weights=spec.optim.master_weights,
         again=load,  # on the CPU: beside the trained weights a GPU may lack the room
     )
     if trainee.device.type == "cpu" and (findings := tf32_on_cpu(spec.precision)):
         raise InputError(findings)
+    seed_all(spec.seed)  # what training draws does not depend on what the init drew
+    packed = spec.batch.layout == "padding_free" or any(len(row.lengths) > 1 for row in rows)
+    check_base(trainee, rows, packed=packed)
     adapter = continue_from(trainee.peft, adapter)
     if spec.kernels == "fused":
         trainee = replace(trainee, fused=attach(trainee.peft, precision=spec.precision))

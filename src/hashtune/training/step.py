@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch.amp import GradScaler
 
-from hashtune.records import IGNORE_INDEX, Row
+from hashtune.errors import InputError
+from hashtune.records import Row
 from hashtune.spec.schema import Layout
 from hashtune.training.gradients import check_gradients, clip_gradients
 from hashtune.training.layouts import batch_of, micro_batches
 from hashtune.training.model import Trainee
 from hashtune.training.noise import Noise, on_embeddings
+from hashtune.training.plan import eval_without_targets, targets
 from hashtune.training.scaling import scaled
 from hashtune.training.soft_prompts import check_all_parts
 
@@ -28,11 +30,6 @@ class StepResult:
     trained_tokens: int
     tokens: int
     applied: bool
-
-
-def targets(rows: Sequence[Row]) -> int:
-    """Trained tokens of the rows: labels that some state predicts (a row's first has none)."""
-    return sum(label != IGNORE_INDEX for row in rows for label in row.labels[1:])
 
 
 def train_step(
@@ -102,8 +99,14 @@ def evaluate_loss(
 ) -> EvalResult:
     """Held-out loss; sums only, so memory does not grow with the number of rows.
 
-    Dropout is off meanwhile and no random number is drawn.
+    Dropout is off meanwhile and no random number is drawn. Rows without a trained token add
+    nothing to either sum.
+
+    Raises:
+        InputError: no row has a trained token. A loss of 0 would be the best of all.
     """
+    if not targets(rows):
+        raise InputError(eval_without_targets())
     trainee.peft.eval()
     loss, tokens, correct = 0.0, 0, 0
     with torch.no_grad():
@@ -115,4 +118,4 @@ def evaluate_loss(
             tokens += sums.tokens
             correct += sums.correct
     trainee.peft.train()
-    return EvalResult(loss / max(1, tokens), correct / max(1, tokens))
+    return EvalResult(loss / tokens, correct / tokens)

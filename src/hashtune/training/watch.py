@@ -1,19 +1,20 @@
 """Signals in the curves, said in words while they can still be acted on; none stops a run.
 
 Points come in, sentences come out: the signals are a function of the curves, so that a resumed run
-says what a straight one says, and the report may list them. Each fires once.
+says what a straight one says, and the report may list them. Each fires once. A number of steps is
+at most half of the run, since a signal that needs 50 steps is never seen in a run of 20.
 
     near-uniform      the loss starts and stays near ln V, as if every token were equally likely
     low-start         the first loss is suspiciously low
     low-loss          the train loss is below 0.2
-    eval-rising       the eval loss turns up while the train loss falls
+    eval-rising       the eval loss turns up, straight or in zigzags, while the train loss falls
     clipped           every gradient is clipped
     entropy-collapse  the model is far surer of its answers than they are right
 """
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
@@ -31,6 +32,8 @@ LOW_LOSS = 0.2
 RISES = 2
 # "Every step" needs a number. Ours: longer than the usual warm-up, where gradients are large.
 CLIPPED_STEPS = 50
+# Ours: what two steps have in common is chance.
+LEAST = 3
 # Ours. A model as sure as it is right has a mean loss like its entropy, so that a low entropy
 # alone is what training is for.
 COLLAPSED, SURER = 0.1, 2.0
@@ -55,6 +58,7 @@ class Watcher:
     Attributes:
         vocab: rows of the head.
         grad_clip: optim.grad_clip.
+        total: steps of the plan.
         fired: the signals so far.
         first: the first WINDOW train points; recent: the last CLIPPED_STEPS.
         evals: (step, eval loss, mean train loss before it) of every evaluation.
@@ -62,6 +66,7 @@ class Watcher:
 
     vocab: int
     grad_clip: float
+    total: int = 2 * CLIPPED_STEPS
     fired: list[Signal] = field(default_factory=list)
     first: list[Mapping[str, Any]] = field(default_factory=list)
     recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=CLIPPED_STEPS))
@@ -73,7 +78,7 @@ class Watcher:
             self.recent.append(point)
             if len(self.first) < WINDOW:
                 self.first.append(point)
-            rules = [*self._starts(), *self._means(), *self._clipped()]
+            rules = [*self._starts(), *self._uniform(), *self._means(), *self._clipped()]
         else:
             self.evals.append((point["step"], point["eval/loss"], self._recent("train/loss")))
             rules = [*self._rising()]
@@ -82,8 +87,13 @@ class Watcher:
         self.fired += new
         return new
 
+    def _window(self, most: int) -> int:
+        """So many steps, at most half of the run, at least LEAST: 10 and 50 of a run of 175 steps,
+        10 and 15 of 30, 3 and 3 of 6."""
+        return min(most, max(LEAST, self.total // 2))
+
     def _recent(self, name: str) -> float:
-        return _mean(list(self.recent)[-WINDOW:], name)
+        return _mean(list(self.recent)[-self._window(WINDOW) :], name)
 
     def _starts(self) -> Iterator[tuple[str, str]]:
         loss = self.first[0]["train/loss"]
@@ -93,24 +103,31 @@ class Watcher:
                 f"the first loss is {loss:.2f}, suspiciously low: is the prompt or the template "
                 "trained, or was the base trained on these data?",
             )
+
+    def _uniform(self) -> Iterator[tuple[str, str]]:
+        """Of a run shorter than the window all steps but skipped ones; one is far from chance."""
+        steps = len(self.first)
+        known = steps == WINDOW or self.first[-1]["step"] >= self.total
         mean, uniform = _mean(self.first, "train/loss"), math.log(self.vocab)
-        if len(self.first) == WINDOW and mean >= NEAR_UNIFORM * uniform:
+        if known and mean >= NEAR_UNIFORM * uniform:
+            whose = f"the first {steps} steps" if steps > 1 else "the only step"
             yield (
                 "near-uniform",
-                f"the mean loss of the first {WINDOW} steps is {mean:.2f}, near ln({self.vocab}) "
-                f"= {uniform:.2f}: every token is as likely as any other; labels, tokenizer or "
-                "new embeddings are wrong",
+                f"the mean loss of {whose} is {mean:.2f}, near ln({self.vocab}) = {uniform:.2f}: "
+                "every token is as likely as any other; labels, tokenizer or new embeddings are "
+                "wrong",
             )
 
     def _means(self) -> Iterator[tuple[str, str]]:
-        if len(self.recent) < WINDOW:
+        window = self._window(WINDOW)
+        if len(self.recent) < window:
             return
         loss, entropy = self._recent("train/loss"), self._recent("train/entropy")
-        start = _mean(self.first, "train/entropy")
+        start = _mean(self.first[:window], "train/entropy")
         if loss < LOW_LOSS:
             yield (
                 "low-loss",
-                f"the mean loss of the last {WINDOW} steps is {loss:.2f}, below {LOW_LOSS}: often "
+                f"the mean loss of the last {window} steps is {loss:.2f}, below {LOW_LOSS}: often "
                 "overfitting; short answers of a fixed form get there too, the eval loss tells",
             )
         if entropy < COLLAPSED * start and loss > SURER * entropy:
@@ -122,32 +139,58 @@ class Watcher:
             )
 
     def _clipped(self) -> Iterator[tuple[str, str]]:
-        norms = [point["train/grad_norm"] for point in self.recent]
-        if len(norms) == CLIPPED_STEPS and min(norms) > self.grad_clip:
+        window = self._window(CLIPPED_STEPS)
+        norms = [point["train/grad_norm"] for point in self.recent][-window:]
+        if len(norms) == window and min(norms) > self.grad_clip:
             yield (
                 "clipped",
-                f"the last {CLIPPED_STEPS} gradients were all clipped (norms {min(norms):.2f} to "
+                f"the last {window} gradients were all clipped (norms {min(norms):.2f} to "
                 f"{max(norms):.2f}, optim.grad_clip {self.grad_clip:g}): the learning rate that "
                 "takes effect is lower than the one set",
             )
 
     def _rising(self) -> Iterator[tuple[str, str]]:
-        last = self.evals[-RISES - 1 :]
-        losses = [loss for _, loss, _ in last]
-        rises = all(a < b for a, b in pairwise(losses))
-        if len(last) == RISES + 1 and rises and last[-1][2] < last[0][2]:
-            best = min(self.evals, key=lambda entry: entry[1])[0]
-            yield (
-                "eval-rising",
-                f"the eval loss rose twice in a row ({', '.join(f'{x:.4f}' for x in losses)}) "
-                "while the train loss fell: overfitting; checkpoint.select=best takes the weights "
-                f"of step {best}",
-            )
+        for count, turned, words in TURNS:
+            last = self.evals[-count:]
+            losses = [loss for _, loss, _ in last]
+            if len(last) == count and turned(losses) and last[-1][2] < last[0][2]:
+                best = min(self.evals, key=lambda entry: entry[1])[0]
+                yield (
+                    "eval-rising",
+                    f"the eval loss rose {words} ({', '.join(f'{x:.4f}' for x in losses)}) "
+                    "while the train loss fell: overfitting; checkpoint.select=best takes the "
+                    f"weights of step {best}",
+                )
+                return
 
 
-def watch(points: Iterable[Mapping[str, Any]], *, vocab: int, grad_clip: float) -> list[Signal]:
-    """The signals that these points of the curves fire, in order."""
-    watcher = Watcher(vocab, grad_clip)
+def rose(losses: Sequence[float]) -> bool:
+    """Each is above the one before it: 1.70, 1.72, 1.75."""
+    return all(before < after for before, after in pairwise(losses))
+
+
+def zigzag(losses: Sequence[float]) -> bool:
+    """Each is above the last but one, so that the means of neighbours rise: 1.70, 1.80, 1.75, 1.85
+    have the means 1.75, 1.775, 1.80."""
+    return all(before < after for before, after in zip(losses, losses[2:], strict=False))
+
+
+# evaluations, rule and words; a zigzag of RISES rises of the means has one evaluation more
+TURNS: tuple[tuple[int, Callable[[Sequence[float]], bool], str], ...] = (
+    (RISES + 1, rose, "twice in a row"),
+    (RISES + 2, zigzag, "up and down, by the means of neighbours"),
+)
+
+
+def watch(
+    points: Iterable[Mapping[str, Any]],
+    *,
+    vocab: int,
+    grad_clip: float,
+    total: int = 2 * CLIPPED_STEPS,
+) -> list[Signal]:
+    """The signals that these points of the curves of a run of `total` steps fire, in order."""
+    watcher = Watcher(vocab, grad_clip, total)
     for point in points:
         watcher.see(point)
     return watcher.fired

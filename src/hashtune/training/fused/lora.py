@@ -38,7 +38,7 @@ class LoraLinear(Function):  # type: ignore[misc]  # torch is untyped here
         result, inner = product(rows, a, b, frozen)
         ctx.save_for_backward(rows, inner, a, b)
         ctx.frozen, ctx.shape = frozen, x.shape
-        return result.view(*x.shape[:-1], -1)
+        return shaped(result, x.shape)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
@@ -67,7 +67,7 @@ class GatedLinear(Function):  # type: ignore[misc]  # torch is untyped here
         result, inner = product(rows, a, b, frozen)
         ctx.save_for_backward(gate, up, inner, a, b)
         ctx.frozen = frozen
-        return result.view(*gate.shape[:-1], -1)
+        return shaped(result, gate.shape)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
@@ -81,6 +81,13 @@ class GatedLinear(Function):  # type: ignore[misc]  # torch is untyped here
         d_up = activation.mul_(dh)
         d_gate = torch.ops.aten.silu_backward(dh.mul_(up), gate)
         return d_gate, d_up, da, db, None
+
+
+def shaped(result: Tensor, like: torch.Size) -> Tensor:
+    """Rows (N, out) as (..., out). Not a view to autograd, which would forbid a model to add to the
+    result in place (Llama 4 does)."""
+    own: Tensor = torch.ops.aten._unsafe_view(result, [*like[:-1], result.shape[-1]])
+    return own
 
 
 def product(rows: Tensor, a: Tensor, b: Tensor, frozen: Frozen) -> tuple[Tensor, Tensor]:
