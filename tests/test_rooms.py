@@ -15,9 +15,14 @@ LEVELS = (
     {"store", "lineage"},
     {"data", "chat", "packing", "inspection"},
     {"spec"},
-    {"records", "writers", "errors", "processes", "parts", "strict_json", "spelling"},
+    {"records", "writers", "folders", "errors", "processes", "parts", "strict_json", "spelling"},
 )
-ALLOWED = {("writers", "errors"), ("records", "errors"), ("strict_json", "spelling")}
+ALLOWED = {
+    ("writers", "errors"),
+    ("writers", "folders"),
+    ("records", "errors"),
+    ("strict_json", "spelling"),
+}
 
 
 def level(room: str) -> int:

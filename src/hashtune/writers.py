@@ -7,18 +7,19 @@ fsync, rename). JSON has sorted keys and no NaN; Parquet goes through pyarrow wi
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from hashtune import folders
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK_BYTES = 1 << 20
 STREAM_ROWS = 4096  # a row group of stream_parquet
+staged_directory = folders.staged_directory
 PARQUET: dict[str, Any] = {
     "version": "2.6",
     "compression": "zstd",
@@ -59,7 +60,7 @@ def canonical_json(value: object, *, indent: int | None = 2) -> str:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically and durably; makes the parent folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    folders.make_folder(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -71,7 +72,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    fsync_directory(path.parent)
+    folders.fsync_directory(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -163,32 +164,3 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()
     return rows
-
-
-def fsync_directory(path: Path) -> None:
-    """Make a rename in this folder survive a power loss."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def staged_directory(target: Path) -> Iterator[Path]:
-    """A temporary sibling folder that replaces `target` when the block ends without an error."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as stream:
-                    os.fsync(stream.fileno())
-        if target.exists():
-            shutil.rmtree(target)
-        temporary.replace(target)
-        fsync_directory(target.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,7 +1,8 @@
-"""Checkpoints: exact round trip, C49 to C51, refusals, and a full disk."""
+"""Checkpoints: exact round trip, C49 to C51, C55, refusals, and a full disk."""
 
 import json
 import random
+import re
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from hashtune import writers
 from hashtune.errors import InputError
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training.checkpoint import Progress
+from hashtune.training.intact import complete, write_manifest
 from hashtune.training.randomness import restore_rng
 
 IDENTITY = "1" * 64
@@ -24,6 +27,17 @@ TENSORS = {
     "optimizer.exp_avg.layer.lora_A": torch.tensor([[1e-30, 2.0], [0.0, -0.0]]),
     "optimizer.step.layer.lora_A": torch.tensor(4.0),
 }
+SPEC: dict[str, Any] = {
+    "inputs": {"build/code/train.json": "c" * 64, "build/pack/steps.parquet": "d" * 64},
+    "optim": {"lr": 1e-4},
+    "micro": 2,
+}
+CODE: dict[str, Any] = {
+    "packages": {"torch": "2.13.0", "numpy": "2.4.0"},
+    "python": "3.11",
+    "modules": {"hashtune.training.loop": "e" * 64},
+}
+SETTINGS = {"parameters": ["layer.lora_A"], "steps": 12345678, "spec": SPEC, "code": CODE}
 
 
 def save(run: Path, step: int, *, identity: str = IDENTITY, best: int | None = None) -> Path:
@@ -35,13 +49,11 @@ def save(run: Path, step: int, *, identity: str = IDENTITY, best: int | None = N
         best_step=best,
         best_loss=1 / 3,
     )
-    return checkpoints.save(run, progress, TENSORS, identity=identity, spec={"optim": {"lr": 1e-4}})
+    return checkpoints.save(run, progress, TENSORS, identity=identity, spec=SPEC, code=CODE)
 
 
 def load(folder: Path, **changes: Any) -> checkpoints.Loaded:
-    return checkpoints.load(
-        folder, **{"identity": IDENTITY, "parameters": ["layer.lora_A"], **changes}
-    )
+    return checkpoints.load(folder, **{"identity": IDENTITY, **SETTINGS, **changes})
 
 
 def test_round_trip_is_exact(tmp_path: Path) -> None:
@@ -54,7 +66,7 @@ def test_round_trip_is_exact(tmp_path: Path) -> None:
     for name, tensor in TENSORS.items():
         assert torch.equal(loaded.tensors[name], tensor)
         assert loaded.tensors[name].dtype == tensor.dtype
-    assert writers.read_json(folder / "state.json")["spec"] == {"optim": {"lr": 1e-4}}
+    assert writers.read_json(folder / "state.json")["spec"] == SPEC
 
 
 def draws() -> tuple[list[float], list[float], list[float]]:
@@ -162,7 +174,7 @@ def test_c50_a_broken_checkpoint_is_passed_over_with_its_reason(fault: Any, tmp_
     good, broken = save(tmp_path, 20), save(tmp_path, 30)
     assert checkpoints.newest(tmp_path) == (broken, [])
     reason = fault(broken)
-    assert checkpoints.complete(broken) == reason
+    assert complete(broken) == reason
     assert checkpoints.newest(tmp_path) == (good, [f"step-00000030 skipped: {reason}"])
     with pytest.raises(InputError, match="broken-checkpoint"):
         load(broken)
@@ -236,17 +248,121 @@ def test_a_full_disk_leaves_the_old_checkpoint(
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
-def test_a_failing_write_leaves_nothing_half(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+FAILURES = [
+    OSError(28, "No space left on device"),
+    OSError(122, "Disk quota exceeded"),
+    SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_disk_that_fills_up_in_a_write_is_a_finding_and_leaves_nothing_half(
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = save(tmp_path, 1)
 
     def no_space(tensors: dict[str, Tensor], file: Path) -> None:
         file.write_bytes(b"half")
-        raise OSError(28, "No space left on device")
+        raise failure
 
     monkeypatch.setattr(checkpoints, "save_file", no_space)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InputError, match=r"the disk is full: .*\[disk-full\]"):
         save(tmp_path, 2)
     assert checkpoints.newest(tmp_path) == (old, [])
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+@pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), SafetensorError("other")])
+def test_another_failure_of_the_disk_is_no_full_disk(
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(tensors: dict[str, Tensor], file: Path) -> None:
+        raise failure
+
+    monkeypatch.setattr(checkpoints, "save_file", broken)
+    with pytest.raises(type(failure), match=r"error|other"):
+        save(tmp_path, 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_leftovers_of_a_kill_are_swept_by_the_next_save(tmp_path: Path) -> None:
+    for name in (".step-00000002.x.tmp", ".step-00000001.y.old.tmp", ".stable.z.tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "state.json").write_text("half")
+    save(tmp_path, 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000003"]
+
+
+def test_pruning_gives_a_folder_another_name_before_it_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a kill in the middle leaves half a checkpoint under the name of one."""
+    save(tmp_path, 1)
+    newer = save(tmp_path, 2)
+    removed: list[str] = []
+    monkeypatch.setattr(shutil, "rmtree", lambda folder, **_: removed.append(Path(folder).name))
+    checkpoints.prune(tmp_path, keep_last=1, best_step=None, written=2)
+    assert len(removed) == 1
+    assert re.fullmatch(r"\.step-00000001\..*\.tmp", removed[0])
+    assert checkpoints.steps(tmp_path) == [2]
+    assert checkpoints.newest(tmp_path) == (newer, [])
+
+
+DIFFERENCES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"code": {**CODE, "packages": {"torch": "2.14.0", "numpy": "2.4.0"}}},
+        "library torch: 2.13.0 there, 2.14.0 here",
+    ),
+    (
+        {"code": {**CODE, "packages": {"torch": "2.13.0"}}},
+        "library numpy: 2.4.0 there, nothing here",
+    ),
+    ({"code": {**CODE, "python": "3.12"}}, "library python: 3.11 there, 3.12 here"),
+    (
+        {"code": {**CODE, "modules": {"hashtune.training.loop": "f" * 64}}},
+        f"module hashtune.training.loop: {'e' * 16} there, {'f' * 16} here",
+    ),
+    (
+        {"spec": {**SPEC, "inputs": {**SPEC["inputs"], "build/pack/steps.parquet": "f" * 64}}},
+        f"build/pack/steps.parquet: {'d' * 16} there, {'f' * 16} here",
+    ),
+    ({"spec": {**SPEC, "optim": {"lr": 0.5}}}, "optim.lr: 0.0001 there, 0.5 here"),
+    ({"spec": {**SPEC, "micro": 1}}, "batch.micro: 2 there, 1 here"),
+    (
+        {"spec": {**SPEC, "optim": {"lr": 0.5}}, "code": {**CODE, "python": "3.12"}},
+        "library python: 3.11 there, 3.12 here",
+    ),
+    ({}, "its parts are the same"),
+]
+
+
+@pytest.mark.parametrize(("changes", "first"), DIFFERENCES)
+def test_a_foreign_checkpoint_is_refused_with_the_first_part_that_differs(
+    changes: dict[str, Any], first: str, tmp_path: Path
+) -> None:
+    folder = save(tmp_path, 1)
+    with pytest.raises(InputError, match="foreign-checkpoint") as caught:
+        load(folder, identity="2" * 64, **changes)
+    (finding,) = caught.value.findings
+    assert finding.message == (f"belongs to train identity {'1' * 16}, this is {'2' * 16}; {first}")
+    assert finding.fix == f"rm -r {tmp_path}"
+
+
+def test_c49_another_format_names_the_file_and_no_switch(tmp_path: Path) -> None:
+    folder = save(tmp_path, 1)
+    state = writers.read_json(folder / "state.json")
+    del state["format"]
+    writers.write_json(folder / "state.json", state)
+    write_manifest(folder)
+    with pytest.raises(InputError, match="is of format None, this code reads 1") as caught:
+        load(folder)
+    (finding,) = caught.value.findings
+    assert finding.file == f"{folder}/state.json"
+    assert finding.fix == f"rm -r {tmp_path}"
+
+
+def test_c55_a_position_behind_the_plan_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    folder = save(tmp_path, 9)
+    assert load(folder, steps=9).progress.step == 9
+    with pytest.raises(InputError, match="was written after step 9, the plan has 8"):
+        load(folder, steps=8)

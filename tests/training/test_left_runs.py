@@ -11,7 +11,7 @@ from hashtune.training.left_runs import left_runs
 
 def save(run, step):
     tensors = {"adapter.w": torch.zeros(2)}
-    checkpoint.save(run, checkpoint.Progress(step=step), tensors, identity="x", spec={})
+    checkpoint.save(run, checkpoint.Progress(step=step), tensors, identity="x", spec={}, code={})
 
 
 def test_no_store_has_no_runs(tmp_path):

@@ -9,10 +9,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hashtune.errors import Stopped
+from hashtune import writers
+from hashtune.errors import InputError, Stopped
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training import loop as loops
 from hashtune.training.loop import Loop
+from hashtune.training.plan import Plan
 
 MakeLoop = Callable[..., Loop]
 
@@ -195,3 +197,56 @@ def test_c46_rows_after_a_resume_are_the_rows_of_the_plan(
     monkeypatch.setattr(loops, "train_step", step)
     stop_at(make_loop, "run", [2, 4])
     assert seen == [[0, 1], [2, 3], [4, 5], [3, 0], [5, 2], [1, 4]]
+
+
+def test_c48_the_next_step_after_a_resume_has_the_same_loss(make_loop: MakeLoop) -> None:
+    """With dropout, stopped in the middle of an epoch; its generators are those of the save."""
+    straight = stop_at(make_loop, "straight", [], dropout=0.5)
+    with pytest.raises(Stopped):
+        make_loop("cut", dropout=0.5, stop_after=2).run()
+    torch.manual_seed(99)  # what a skip or a fetch would draw
+    with pytest.raises(Stopped):
+        make_loop("cut", dropout=0.5, stop_after=3).run()
+    loaded = checkpoints.directory(make_loop("cut").settings.run, 3)
+    points = writers.read_json(loaded / "state.json")["progress"]["points"]
+    losses = [(point["step"], point["train/loss"]) for point in points if "train/loss" in point]
+    expected = [
+        (point["step"], point["train/loss"])
+        for point in straight.progress.points
+        if point.get("train/loss") is not None
+    ]
+    assert losses == expected[:3]
+
+
+def test_c53_micro_batches_split_otherwise_go_on_in_the_same_rows(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row or both of a step at a time: the rows are the plan's, the sums differ by rounding."""
+    straight = stop_at(make_loop, "straight", [])
+    with pytest.raises(Stopped):
+        make_loop("cut", stop_after=3).run()
+    loop = make_loop("cut", batch={"micro": 2, "grad_accum": 1})
+    loop.run()
+    assert loop.meter.first_step == 4
+    for name, parameter in loop.trainee.parameters.items():
+        torch.testing.assert_close(parameter, straight.trainee.parameters[name])
+
+
+def test_c55_a_resume_at_the_last_step_gives_the_result_and_no_fewer_steps(
+    make_loop: MakeLoop,
+) -> None:
+    """Killed after the last checkpoint, before the outputs: nothing is left to train."""
+    straight = stop_at(make_loop, "straight", [])
+    again = make_loop("straight")
+    again.run()
+    assert again.meter.steps == 0
+    assert again.progress.step == 6
+    assert equal(straight, again)
+    assert curves(again) == curves(straight)
+
+
+def test_c55_a_checkpoint_behind_the_plan_is_an_error(make_loop: MakeLoop, plan: Plan) -> None:
+    stop_at(make_loop, "run", [])
+    short = Plan(plan.rows, plan.steps[:4], plan.eval_rows)
+    with pytest.raises(InputError, match="was written after step 6, the plan has 4"):
+        make_loop("run", the_plan=short).run()

@@ -19,6 +19,7 @@ from hashtune.training.plan import Plan
 
 MakeLoop = Callable[..., Loop]
 MakeRow = Callable[[int, list[int]], Row]
+MADE_OF: dict[str, Any] = {"spec": {}, "code": {}}
 
 
 def test_c46_ten_rows_three_epochs_stopped_after_step_7(
@@ -56,7 +57,7 @@ def test_c46_ten_rows_three_epochs_stopped_after_step_7(
 
 def save(run: Path, step: int, best: int | None) -> None:
     progress = checkpoints.Progress(step=step, updates=step, best_step=best)
-    checkpoints.save(run, progress, {"adapter.x": torch.ones(1)}, identity="1" * 64, spec={})
+    checkpoints.save(run, progress, {"adapter.x": torch.ones(1)}, identity="1" * 64, **MADE_OF)
 
 
 @pytest.mark.parametrize(("keep_last", "kept"), [(1, [200, 400]), (2, [200, 300, 400])])
@@ -68,7 +69,11 @@ def test_c51_best_at_200_of_400_is_kept(keep_last: int, kept: list[int], tmp_pat
         checkpoints.prune(tmp_path, keep_last=keep_last, best_step=best, written=step)
     assert checkpoints.steps(tmp_path) == kept
     loaded = checkpoints.load(
-        checkpoints.directory(tmp_path, 200), identity="1" * 64, parameters=["x"]
+        checkpoints.directory(tmp_path, 200),
+        identity="1" * 64,
+        parameters=["x"],
+        steps=400,
+        **MADE_OF,
     )
     assert loaded.progress.step == 200
 

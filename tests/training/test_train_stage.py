@@ -309,6 +309,32 @@ def test_stopped_and_run_again_gives_the_same_bytes(
     assert outputs() == straight
 
 
+def test_a_stop_after_the_last_step_keeps_the_state_for_a_dvc_that_is_gone(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without DVC's record the next run trains; it must not begin at step 1."""
+    train.run()
+    straight = outputs()
+    made: list[StopRequest] = []
+    monkeypatch.setattr(train, "StopRequest", lambda: made.append(Stop()) or made[-1])
+    write = train.write_adapter
+
+    def stopped(*arguments: Any, **options: Any) -> None:
+        made[-1].signal = "SIGTERM"
+        write(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "write_adapter", stopped)
+        with pytest.raises(Stopped, match="SIGTERM after the last step"):
+            train.run()
+    capsys.readouterr()
+    train.run()
+    assert "resuming after step 6 from step-00000006" in capsys.readouterr().out
+    assert outputs() == straight
+    folder = checkout / "home" / "runs" / identity()
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "result"]
+
+
 def test_what_decides_the_bits_changes_the_identity(checkout: Path) -> None:
     seen = {"as is": identity()}
     changes: list[dict[str, Any]] = [

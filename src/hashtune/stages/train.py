@@ -6,8 +6,8 @@ with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes build/train/adapter/
 (the state that checkpoint.keep_stable asks for, for branches) and samples.jsonl (answers to a few
 eval prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer
 improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step,
-checkpoint and exit 75; `dvc repro` continues to the same bits. HASHTUNE_TRACKERS names trackers
-that get the curves too; they change no output.
+checkpoint and exit 75; `dvc repro` continues to the same bits. SIGUSR1 checkpoints after the step
+and goes on. HASHTUNE_TRACKERS names trackers that get the curves too; they change no output.
 """
 
 import os
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune import frame, writers
+from hashtune.errors import Stopped
 from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.schema import Layout, Spec
 from hashtune.store.loader import home
@@ -34,10 +35,12 @@ from hashtune.training.origins import source_lines
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
+from hashtune.training.space import full_disk
 from hashtune.training.stable import hand_out
 from hashtune.training.start import Start, begin, read_plan, sampler_of
 from hashtune.training.summary import measure, summarise
 from hashtune.training.trackers import Trackers, chosen
+from hashtune.training.unfinished import unfinished
 
 MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
@@ -70,8 +73,14 @@ def run() -> None:
         if lock.waited and runs.take_result(folder, OUTPUTS):
             frame.say("train: took the result of the trainer that was already at it")
             return
-        _train(spec, stop, folder, trackers)
-        runs.finish(folder, OUTPUTS)
+        settings = settings_of(spec, folder)
+        for line in unfinished(folder, {"spec": settings.spec, "code": settings.code}):
+            frame.say(f"  {line}")
+        with full_disk(folder):
+            _train(spec, stop, folder, trackers)
+            if stop:  # DVC may be gone: without its record the next run needs the checkpoint
+                raise Stopped(f"{stop.signal} after the last step; `dvc repro` ends the run")
+            runs.finish(folder, OUTPUTS)
 
 
 def _trackers(run: Path) -> Trackers:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hashtune import writers
+from hashtune import folders, writers
 from hashtune.errors import Finding, InputError
 from hashtune.store.manifest import Manifest
 
@@ -65,7 +65,7 @@ def adopt_file(file: Path, sha256: str) -> Path:
     if file.stat().st_nlink == 1:  # a hard link shares its mode with the Hugging Face cache
         file.chmod(0o444)
     file.replace(blob)
-    writers.fsync_directory(blob.parent)
+    folders.fsync_directory(blob.parent)
     return blob
 
 

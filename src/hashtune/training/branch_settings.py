@@ -12,7 +12,7 @@ from hashtune.spec.branch import FIELD, STATE, branch_step
 from hashtune.spec.branch import RULE as NO_STATE
 from hashtune.spec.lengths import NO_END, stable_updates, without_fraction
 from hashtune.spec.schema import BranchFrom, Checkpoint, Schedule, Spec
-from hashtune.training.identity import identity_parts
+from hashtune.training.identity import field_values, identity_parts
 from hashtune.training.schedules import lr_at
 from hashtune.writers import read_json
 
@@ -20,15 +20,6 @@ RULE = "branch-differs"
 KEYS = {"identity", "spec", "code", "progress", "rng", "steps", "eval"}
 # compared in another way, or free to differ
 APART = {"inputs", "schedule", "branch", "keep_stable"}
-SECTIONS = {
-    "init_adapter": "base_model",
-    "added_tokens": "tokenizer",
-    **dict.fromkeys(("micro", "attention", "layout"), "batch"),
-    **dict.fromkeys(
-        ("select", "eval_every_steps", "early_stop_patience", "max_skipped_steps", "samples"),
-        "checkpoint",
-    ),
-}
 
 
 def finding(field: str, message: str, fix: str) -> Finding:
@@ -115,16 +106,8 @@ def setting_findings(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iter
 
 
 def _leaves(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted field of the spec to value."""
-    found: dict[str, Any] = {}
-    for name, value in parts.items():
-        if name in APART:
-            continue
-        if isinstance(value, Mapping):
-            found |= {f"{name}.{key}": inner for key, inner in value.items()}
-        else:
-            found[f"{SECTIONS[name]}.{name}" if name in SECTIONS else name] = value
-    return found
+    """Dotted field of the spec to value, of what is compared here."""
+    return field_values({name: part for name, part in parts.items() if name not in APART})
 
 
 def length_findings(step: int, *, total: int) -> list[Finding]:

@@ -1,12 +1,13 @@
 """Checkpoints one can resume from exactly.
 
     <run>/step-00000040/state.json           position, updates, skipped steps, curves, samples,
-                                             RNG, spec
+                                             RNG, spec, code and library versions
     <run>/step-00000040/tensors.safetensors  adapter, optimizer moments, torch RNG state
     <run>/step-00000040/manifest.json        size and sha256 of the two; written last
 
-A folder is written under a temporary name, flushed, renamed; without a manifest that fits it is no
-checkpoint. Nothing is pickled: JSON and safetensors only.
+A folder is written under a temporary name, flushed, renamed, and renamed again before it is
+removed; without a manifest that fits it is no checkpoint. Nothing is pickled: JSON and safetensors
+only.
 """
 
 import re
@@ -19,12 +20,16 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from hashtune import writers
+from hashtune import folders, writers
 from hashtune.errors import Finding, InputError
+from hashtune.training.differences import differences
+from hashtune.training.intact import STATE, TENSORS, complete, write_manifest
 from hashtune.training.randomness import python_and_numpy_states, torch_states
+from hashtune.training.space import check_space, full_disk
 
 NAME = re.compile(r"step-(\d{8})")
-FILES = ("state.json", "tensors.safetensors")
+LEFTOVERS = (".step-*.tmp", ".stable.*.tmp", ".result.*.tmp")  # of a kill in a write or a removal
+FORMAT = 1  # another one is refused, not guessed at
 
 
 @dataclass(slots=True)
@@ -58,78 +63,56 @@ def directory(run: Path, step: int) -> Path:
 
 
 def save(
-    run: Path, progress: Progress, tensors: Mapping[str, Tensor], *, identity: str, spec: object
+    run: Path,
+    progress: Progress,
+    tensors: Mapping[str, Tensor],
+    *,
+    identity: str,
+    spec: object,
+    code: object,
 ) -> Path:
-    """Write the checkpoint for progress.step; complete or absent, never half."""
+    """Write the checkpoint for progress.step; complete or absent, never half.
+
+    Sweeps what a kill left of earlier writes: the run's lock is ours. A folder that has the name
+    already is a broken one, since a resume begins at the newest that is complete.
+
+    Args:
+        run: folder of the run's state.
+        progress: position, curves and counters.
+        tensors: "adapter.<name>" and "optimizer.<slot>.<name>".
+        identity: the train identity.
+        spec: what made the identity up, from identity_parts.
+        code: the record of build/code/train.json.
+
+    Raises:
+        InputError: the disk has no room, or had none in the middle.
+    """
     target = directory(run, progress.step)
     state = {
+        "format": FORMAT,
         "identity": identity,
         "progress": asdict(progress),
         "rng": python_and_numpy_states(),
         "spec": spec,
+        "code": code,
     }
     everything = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     everything |= torch_states()
-    check_space(run, everything)
-    with writers.staged_directory(target) as folder:
-        writers.write_json(folder / "state.json", state)
-        save_file(everything, folder / "tensors.safetensors")
-        manifest = {
-            name: {
-                "size": (folder / name).stat().st_size,
-                "sha256": writers.sha256_file(folder / name),
-            }
-            for name in FILES
-        }
-        writers.write_json(folder / "manifest.json", manifest)
+    with full_disk(run):
+        sweep(run)
+        check_space(run, everything)
+        with folders.staged_directory(target) as folder:
+            writers.write_json(folder / STATE, state)
+            save_file(everything, folder / TENSORS)
+            write_manifest(folder)
     return target
 
 
-def check_space(run: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Raise InputError unless the disk of `run` has room for twice these tensors."""
-    need = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    run.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(run).free
-    if free < need:
-        raise InputError(
-            Finding(
-                "disk-full",
-                f"a checkpoint needs about {need / 1e6:.0f} MB, {free / 1e6:.0f} MB are free",
-                file=str(run),
-                fix="free some space, or set HASHTUNE_HOME to another disk; the last good "
-                "checkpoint is untouched",
-            )
-        )
-
-
-def complete(folder: Path) -> str | None:
-    """None for a complete checkpoint, else the reason why it is none."""
-    if not (folder / "manifest.json").is_file():
-        return "manifest.json is missing"
-    manifest = _read_manifest(folder / "manifest.json")
-    if manifest is None:
-        return "manifest.json is not a manifest of ours (cut off?)"
-    for name, entry in manifest.items():
-        file = folder / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if file.stat().st_size != entry["size"]:
-            return f"{name} has {file.stat().st_size} bytes, its manifest says {entry['size']}"
-        if writers.sha256_file(file) != entry["sha256"]:
-            return f"{name} differs from its manifest"
-    return None
-
-
-def _read_manifest(path: Path) -> dict[str, dict[str, Any]] | None:
-    """The manifest, or None when it is cut off, empty or does not name exactly FILES."""
-    try:
-        manifest = writers.read_json(path)
-    except ValueError:  # JSONDecodeError and UnicodeDecodeError
-        return None
-    if not isinstance(manifest, dict) or sorted(manifest) != sorted(FILES):
-        return None
-    fits = all(isinstance(e, dict) and e.keys() == {"size", "sha256"} for e in manifest.values())
-    return manifest if fits else None
+def sweep(run: Path) -> None:
+    """Remove what a kill left under temporary names."""
+    for pattern in LEFTOVERS:
+        for folder in run.glob(pattern):
+            shutil.rmtree(folder)
 
 
 def steps(run: Path) -> list[int]:
@@ -163,27 +146,47 @@ def newest(run: Path) -> tuple[Path | None, list[str]]:
     return None, []
 
 
-def load(folder: Path, *, identity: str, parameters: Sequence[str]) -> Loaded:
-    """What a complete checkpoint holds; nothing is restored yet.
+def load(
+    folder: Path,
+    *,
+    identity: str,
+    parameters: Sequence[str],
+    steps: int,
+    spec: Mapping[str, Any],
+    code: Mapping[str, Any],
+) -> Loaded:
+    """What a complete checkpoint holds; nothing is restored yet. `steps`: of the run's plan.
 
-    Raises InputError when it is incomplete or belongs to another train identity or to other
-    parameters.
+    Raises:
+        InputError: it is incomplete, of another format, behind the plan's end, or belongs to
+            another train identity (the first part that differs is named) or to other parameters.
     """
     reason = complete(folder)
     if reason is not None:
         raise InputError(Finding("broken-checkpoint", reason, file=str(folder)))
-    state = writers.read_json(folder / "state.json")
-    tensors = load_file(folder / "tensors.safetensors")
-    saved = sorted(name[8:] for name in tensors if name.startswith("adapter."))
+    state = writers.read_json(folder / STATE)
+    if state.get("format") != FORMAT:
+        message = f"is of format {state.get('format')}, this code reads {FORMAT}"
+        raise _foreign(folder / STATE, message)
     if state["identity"] != identity:
-        problem = f"belongs to train identity {state['identity'][:16]}, this is {identity[:16]}"
-    elif saved != sorted(parameters):
-        problem = f"holds other parameters: {sorted(set(saved) ^ set(parameters))[0]} differs"
-    else:
-        return Loaded(Progress(**state["progress"]), tensors, state["rng"])
-    raise InputError(
-        Finding("foreign-checkpoint", problem, file=str(folder), fix=f"rm -r {folder.parent}")
-    )
+        first = next(differences(state, {"spec": spec, "code": code}), "its parts are the same")
+        message = f"belongs to train identity {state['identity'][:16]}, this is {identity[:16]}"
+        raise _foreign(folder, f"{message}; {first}")
+    tensors = load_file(folder / TENSORS)
+    saved = sorted(name[8:] for name in tensors if name.startswith("adapter."))
+    if saved != sorted(parameters):
+        first = sorted(set(saved) ^ set(parameters))[0]
+        where = "only there" if first in saved else "only here"
+        raise _foreign(folder, f"holds other parameters: {first} differs, it is {where}")
+    progress = Progress(**state["progress"])
+    if progress.step > steps:
+        raise _foreign(folder, f"was written after step {progress.step}, the plan has {steps}")
+    return Loaded(progress, tensors, state["rng"])
+
+
+def _foreign(place: Path, problem: str) -> InputError:
+    run = next(folder for folder in place.parents if NAME.fullmatch(folder.name) is None)
+    return InputError(Finding("foreign-checkpoint", problem, file=str(place), fix=f"rm -r {run}"))
 
 
 def prune(run: Path, *, keep_last: int, best_step: int | None, written: int) -> None:
@@ -195,4 +198,4 @@ def prune(run: Path, *, keep_last: int, best_step: int | None, written: int) -> 
     kept = {*[step for step in steps(run) if step <= written][-keep_last:], best_step}
     for step in steps(run):
         if step not in kept:
-            shutil.rmtree(directory(run, step))
+            folders.remove_folder(directory(run, step))

@@ -1,11 +1,23 @@
 """What a training run is: all that decides its bits. Its hash names the folder of its state."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hashtune import writers
 from hashtune.spec.schema import Spec
+
+SECTIONS = {
+    "init_adapter": "base_model",
+    "added_tokens": "tokenizer",
+    "branch": "schedule",
+    **dict.fromkeys(("micro", "attention", "layout"), "batch"),
+    **dict.fromkeys(
+        ("select", "eval_every_steps", "early_stop_patience", "max_skipped_steps", "samples"),
+        "checkpoint",
+    ),
+    "keep_stable": "checkpoint",
+}
 
 
 def identity_parts(spec: Spec, inputs: Sequence[Path]) -> dict[str, Any]:
@@ -53,3 +65,16 @@ def branch_sha256(spec: Spec) -> str | None:
     """Of the kept state to begin with, if there is one."""
     pin = spec.schedule.branch_from
     return pin.sha256 if pin else None
+
+
+def field_values(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted field of the spec to value, from identity_parts; a file has its path for a name."""
+    found: dict[str, Any] = {}
+    for name, value in parts.items():
+        if name == "inputs":
+            found |= value
+        elif isinstance(value, Mapping):
+            found |= {f"{name}.{key}": inner for key, inner in value.items()}
+        else:
+            found[f"{SECTIONS[name]}.{name}" if name in SECTIONS else name] = value
+    return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hashtune import writers
-from hashtune.training import checkpoint
+from hashtune.training import checkpoint, intact
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def left_runs(home: Path) -> Iterator[LeftRun]:
             continue
         complete, reasons = None, []
         for step in reversed(steps):
-            reason = checkpoint.complete(checkpoint.directory(folder, step))
+            reason = intact.complete(checkpoint.directory(folder, step))
             if reason is None:
                 complete = step
                 break

@@ -76,7 +76,9 @@ class Loop:
             if step == total and not due:  # a longer run does not evaluate here: no part of a state
                 self._evaluate()
             at_end = self._over()
-            if self.stop or at_end or step % self.settings.checkpoint.every_steps == 0:
+            regular = step % self.settings.checkpoint.every_steps == 0
+            if self.stop or self.stop.checkpoint or at_end or regular:
+                self.stop.checkpoint = False
                 self._save(optimizer)
             if self.stop and not at_end:
                 raise Stopped(
@@ -188,6 +190,7 @@ class Loop:
             self._tensors(optimizer),
             identity=self.settings.identity,
             spec=self.settings.spec,
+            code=self.settings.code,
         )
         checkpoints.prune(
             self.settings.run,
@@ -198,7 +201,12 @@ class Loop:
 
     def _load(self, folder: Path) -> checkpoints.Loaded:
         return checkpoints.load(
-            folder, identity=self.settings.identity, parameters=list(self.trainee.parameters)
+            folder,
+            identity=self.settings.identity,
+            parameters=list(self.trainee.parameters),
+            steps=len(self.plan.steps),
+            spec=self.settings.spec,
+            code=self.settings.code,
         )
 
     def _adapter_of(self, step: int) -> Mapping[str, Tensor]:

@@ -21,6 +21,7 @@ from hashtune.records import IGNORE_INDEX, Row
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training.adapter import CONFIG, WEIGHTS
 from hashtune.training.batches import collate
+from hashtune.training.intact import complete
 from hashtune.training.loop import Loop
 from hashtune.training.loss import token_losses
 from hashtune.training.model import Trainee
@@ -91,7 +92,7 @@ class Rerun(Loop):
     def _start_before(self, number: int, optimizer: torch.optim.Optimizer) -> None:
         for step in reversed(checkpoints.steps(self.settings.run)):
             folder = checkpoints.directory(self.settings.run, step)
-            if step < number and checkpoints.complete(folder) is None:
+            if step < number and complete(folder) is None:
                 self._restore(self._load(folder), optimizer)
                 return
         if self.branch is not None:

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hashtune import folders, writers
 from hashtune.errors import Stopped
+from hashtune.training import checkpoint as checkpoints
 from hashtune.training.signals import StopRequest
-from hashtune.writers import canonical_json, sha256_bytes
+from hashtune.training.space import full_disk
+from hashtune.training.stable import KEPT
 
 RESULT = "result"
 POLL_SECONDS = 0.2
@@ -25,7 +28,7 @@ POLL_SECONDS = 0.2
 
 def train_identity(parts: Mapping[str, Any]) -> str:
     """Hex sha256 of the canonical JSON of everything that decides the adapter's bits."""
-    return sha256_bytes(canonical_json(parts, indent=None).encode())
+    return writers.sha256_bytes(writers.canonical_json(parts, indent=None).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ def exclusive(run: Path, stop: StopRequest) -> Iterator[Lock]:
     flock is taken up again after a signal: a waiting trainer could not be stopped. Raises Stopped
     when `stop` is set while it waits.
     """
-    run.mkdir(parents=True, exist_ok=True)
+    folders.make_folder(run)
     with (run / "lock").open("a+", encoding="utf-8") as handle:
         waited = not _try_lock(handle.fileno())
         if waited:
@@ -72,37 +75,36 @@ def _try_lock(descriptor: int) -> bool:
 def finish(run: Path, outputs: Mapping[str, Path]) -> None:
     """Keep a copy of the outputs for a trainer that waits; drop the resume state.
 
-    Without resume state a forced rerun trains from step 1.
+    Without resume state a forced rerun trains from step 1. The newest checkpoint goes last: a kill
+    in between leaves one to continue from.
     """
-    result = run / RESULT
-    shutil.rmtree(result, ignore_errors=True)
-    temporary = run / f".{RESULT}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    for name, path in outputs.items():
-        target = temporary / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            shutil.copytree(path, target)
-        else:
-            shutil.copy2(path, target)
-    temporary.replace(result)
-    # names with .tmp: a kill -9 in the middle of a write
-    for pattern in ("step-*", ".step-*.tmp", "stable", ".stable.*.tmp"):
-        for folder in run.glob(pattern):
-            shutil.rmtree(folder)
+    with full_disk(run), folders.staged_directory(run / RESULT) as folder:
+        for name, path in outputs.items():
+            _copy(path, folder / name)
+    for step in checkpoints.steps(run):
+        folders.remove_folder(checkpoints.directory(run, step))
+    if (run / KEPT).exists():
+        folders.remove_folder(run / KEPT)
+    checkpoints.sweep(run)
 
 
 def take_result(run: Path, outputs: Mapping[str, Path]) -> bool:
-    """Copy what another trainer finished; False when it did not finish."""
+    """Copy what another trainer finished, each output whole; False when it did not finish."""
     result = run / RESULT
     if not result.is_dir():
         return False
     for name, path in outputs.items():
-        source = result / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-            shutil.copytree(source, path)
+        if (result / name).is_dir():
+            with folders.staged_directory(path) as folder:
+                _copy(result / name, folder)
         else:
-            shutil.copy2(source, path)
+            writers.write_bytes(path, (result / name).read_bytes())
     return True
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        shutil.copy2(source, target)

@@ -1,4 +1,5 @@
-"""Stop requests: finish the step, checkpoint, exit 75. The death of DVC is one too (frame.py)."""
+"""Requests by signal: SIGTERM and SIGINT finish the step, checkpoint and exit 75; SIGUSR1
+checkpoints after the step and goes on. The death of DVC is a stop request too (frame.py)."""
 
 import contextlib
 import os
@@ -7,19 +8,26 @@ from types import FrameType
 
 
 class StopRequest:
-    """Set by SIGTERM or SIGINT; the loop looks at it after each step."""
+    """Set by SIGTERM or SIGINT; the loop looks at it after each step. `checkpoint` is set by
+    SIGUSR1 until the loop has written one."""
 
     def __init__(self) -> None:
         self.signal: str | None = None
+        self.checkpoint = False
 
     def install(self) -> None:
-        """Catch SIGTERM and SIGINT instead of ending at once."""
+        """Catch SIGTERM, SIGINT and SIGUSR1 instead of ending at once."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
+        signal.signal(signal.SIGUSR1, self._note_checkpoint)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.signal = signal.Signals(number).name
         _tell(f"\n  {self.signal}: finishing this step, then a checkpoint\n")
+
+    def _note_checkpoint(self, _number: int, _frame: FrameType | None) -> None:
+        self.checkpoint = True
+        _tell("\n  SIGUSR1: a checkpoint after this step\n")
 
     def __bool__(self) -> bool:
         return self.signal is not None

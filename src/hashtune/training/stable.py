@@ -18,9 +18,10 @@ from torch import Tensor
 from hashtune import writers
 from hashtune.records import Row
 from hashtune.spec.branch import FILES, MANIFEST, STATE, TENSORS
-from hashtune.training.checkpoint import Progress, check_space
+from hashtune.training.checkpoint import Progress
 from hashtune.training.plan import Plan, Settings
 from hashtune.training.randomness import python_and_numpy_states, torch_states
+from hashtune.training.space import check_space
 
 KEPT = "stable"  # in the run's folder, until the run ends
 NOTHING: dict[str, object] = {
