@@ -340,7 +340,7 @@ def test_c20_an_answer_that_a_limit_would_cut() -> None:
     limit = prompt + 3
     said = (
         f"3 supervised tokens after truncation to {limit} (prompt alone is {prompt}), end marker "
-        f"lost: {size} tokens, {answer} of them trained"
+        f"lost: {size} tokens, {answer} of them supervised, exceed {limit}"
     )
     (finding,) = refused(row, over_length="error", limit=limit)
     assert str(finding).startswith(f"{MAIN}:1: {said} [over-length]\n")
