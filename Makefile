@@ -30,9 +30,11 @@ explore: setup ## the property tests with new draws, until one fails or ROUNDS a
 check: setup ## lint, format and types, as the commit hook runs them
 	pre-commit run --all-files
 
-prove: setup ## the slow proofs (bench/): on the real base, and 10,000 mutated data files
+prove: setup ## the slow proofs (bench/): the real base, 10,000 mutated data files, verify, 36 kills
 	python bench/prove.py
 	python bench/fuzz_data.py
+	python bench/verify_faults.py
+	python bench/kill_anywhere.py --kills 36 --runs 6
 
 runs: setup ## the readable columns of dvc exp show
 	dvc exp show --only-changed --param-deps --drop \
