@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hashtune.cli.main import _parser
+from hashtune.cli.commands import parser
 from hashtune.spec.schema import Section, Spec
 
 COMMAND = re.compile(r"`([^`]+)`")
@@ -58,7 +58,7 @@ def unknown(text: str, targets: set[str], fields: set[str]) -> list[str]:
 def parses(words: list[str]) -> bool:
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         try:
-            _parser().parse_args(words)
+            parser().parse_args(words)
         except SystemExit as error:
             return error.code == 0  # --help
     return True

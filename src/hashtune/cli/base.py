@@ -1,5 +1,6 @@
 """hashtune base: where the pinned base model lies on this machine, fetched if it is missing."""
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def require_manifest() -> Path:
     return MANIFEST
 
 
-def run() -> int:
+def run(_arguments: argparse.Namespace) -> int:
     """Print the folder that holds weights, config and tokenizer."""
     folder = materialise(read_manifest(require_manifest()), say=_to_stderr)
     print(folder)

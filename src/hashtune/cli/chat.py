@@ -3,6 +3,7 @@
 Under full fine-tuning there is no adapter: the second voice is the base with trained weights.
 """
 
+import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from hashtune.spec.schema import Spec
 
 
-def run(adapter: Path, *, message: str | None, system: str | None) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Answer one message, or read messages from the terminal until an empty line or Ctrl-D."""
+    adapter, message, system = Path(arguments.adapter), arguments.message, arguments.system
     manifest = read_manifest(require_manifest())
     spec = read_spec("tokenizer", "evaluation", "determinism", "method")
     if findings := [*_unreadable(message, system), *_missing(adapter, spec.method.type)]:

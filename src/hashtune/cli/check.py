@@ -1,5 +1,6 @@
 """hashtune check: the spec without running anything, and the gate's verdict for CI."""
 
+import argparse
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,11 @@ from hashtune.training.branch_settings import declared_findings
 GATE = Path("reports/gate.json")
 LOCK = Path("dvc.lock")
 PACKED = Path("reports/pack.json")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check the spec, or with --gate the verdict."""
+    return check_gate() if arguments.gate else check_spec()
 
 
 def check_spec() -> int:

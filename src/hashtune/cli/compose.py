@@ -1,6 +1,6 @@
 """hashtune compose: the bytes `dvc exp run` would write to params.yaml, checked before writing."""
 
-from collections.abc import Sequence
+import argparse
 from pathlib import Path
 
 from hashtune import writers
@@ -9,11 +9,12 @@ from hashtune.spec.load import PARAMS
 from hashtune.spec.origins import checked
 
 
-def run(overrides: Sequence[str], *, only_print: bool) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Compose, validate, write params.yaml (or print it). A refused spec changes nothing."""
+    overrides = arguments.overrides
     text = compose(Path.cwd(), overrides)
     checked(parse(text), Path.cwd(), overrides)
-    if only_print:
+    if arguments.print:
         print(text, end="")
         return 0
     writers.write_text(PARAMS, text)

@@ -3,6 +3,7 @@
 Exit code 0 when all is well, 1 otherwise. Changes nothing.
 """
 
+import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hashtune.training.left_runs import LeftRun, left_runs
 SHOWN = 3  # settings of a stale params.yaml
 
 
-def run() -> int:
+def run(_arguments: argparse.Namespace) -> int:
     """Print every check with what it found; 1 when something needs healing."""
     root = Path.cwd()
     count = 0
