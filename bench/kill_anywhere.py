@@ -8,8 +8,9 @@ the process group, of the stage alone, of dvc alone) over runs of `dvc repro -s 
 strikes at a drawn event inside a phase (a call or return of Python or C; where the phase writes, of
 the file system), so that none hits the imports; kill_shim.py stands for `python`, dvc.yaml and src/
 stay as they are. After each kill no trainer may live on, and the next start must continue at the
-newest checkpoint. A run must end with the adapter, curves, samples and report of the uninterrupted
-one, byte for byte; else this exits 1.
+newest checkpoint. A kill whose phase lay behind it strikes again in a run of its own. A run must
+end with the adapter, curves, samples and report of the uninterrupted one, byte for byte; else this
+exits 1.
 `--base real` takes the spec in conf/ and fetches its base.
 """
 
@@ -148,6 +149,10 @@ def main() -> int:
             began = time.monotonic()
             chains = copies(first, 1 if real else min(given.jobs, len(orders)))
             play(chains, orders)
+            again = [kill for chain in chains for kill in chain.missed]
+            for chain in chains:
+                chain.missed.clear()
+            play(chains, [[kill] for kill in again])  # a run of its own has every phase
         except Failed as failure:
             print(f"\nNOT PROVED: {failure}", flush=True)
             return 1

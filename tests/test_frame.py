@@ -44,6 +44,17 @@ def test_exit_codes(monkeypatch, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_a_folder_that_was_removed_is_no_fault(monkeypatch, capsys, tmp_path):
+    def write():
+        (tmp_path / "run/build/curve.tsv").open("a")
+
+    monkeypatch.chdir(tmp_path)
+    assert ending(monkeypatch, write) == 75
+    assert "This folder was removed" in capsys.readouterr().err
+    (tmp_path / "dvc.yaml").touch()
+    assert ending(monkeypatch, write) == 70
+
+
 def test_code_of_another_checkout_is_refused(tmp_path, root):
     done = subprocess.run(
         [sys.executable, "-m", "hashtune.stages.gate"],

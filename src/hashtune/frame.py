@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from hashtune import writers
 from hashtune.errors import (
@@ -54,13 +54,20 @@ def main(stage: str, run: Callable[[], None]) -> None:
         _die(f"{stage}: stopped, can resume. {error}", EXIT_STOPPED)
     except KeyboardInterrupt:
         _die(f"{stage}: interrupted; `dvc repro` runs it again", EXIT_INTERRUPTED)
+    except FileNotFoundError as error:
+        if Path("dvc.yaml").exists():
+            _fault(stage)
+        # `dvc queue kill --force` ends DVC, and the worker clears the folder while train finishes
+        # its step: no fault of ours, and the checkpoints lie elsewhere
+        _die(f"{stage}: stopped, can resume. This folder was removed ({error})", EXIT_STOPPED)
     except Exception:  # noqa: BLE001  the edge: keeps the traceback and exits 70
-        traceback.print_exc()
-        _die(
-            f"{stage}: a fault of hashtune, not of your input (traceback above).",
-            EXIT_FAULT,
-        )
+        _fault(stage)
     sys.exit(0)
+
+
+def _fault(stage: str) -> NoReturn:
+    traceback.print_exc()
+    _die(f"{stage}: a fault of hashtune, not of your input (traceback above).", EXIT_FAULT)
 
 
 def die_with_parent() -> None:
@@ -94,7 +101,7 @@ def outlive_reader() -> None:
         setattr(sys, name, io.TextIOWrapper(lenient, encoding="utf-8", line_buffering=True))
 
 
-def _die(text: str, code: int) -> None:
+def _die(text: str, code: int) -> NoReturn:
     print(text, file=sys.stderr, flush=True)
     sys.exit(code)
 

@@ -55,6 +55,7 @@ def fixes(check, folder):
 
 CHECKS = (
     *(states.git_locks, states.conflicts, states.detached_head, states.cut_lock),
+    states.unverified_remotes,
     *(states.composition_off, states.stray_params, states.untracked, states.unfinished),
 )
 
@@ -137,3 +138,11 @@ def test_a_package_in_another_version(repo):
 def test_no_git_at_all_is_no_state(repo):
     shutil.rmtree(repo / ".git")
     assert [fixes(check, repo) for check in CHECKS] == [[]] * len(CHECKS)
+
+
+def test_a_remote_that_does_not_verify(repo):
+    with (repo / ".dvc/config").open("a") as config:
+        config.write("['remote \"shared\"']\n    url = webdav://host/%41\n")
+    assert fixes(states.unverified_remotes, repo) == ["dvc remote modify shared verify true"]
+    (repo / ".dvc/config.local").write_text("['remote \"shared\"']\n    verify = true\n")
+    assert fixes(states.unverified_remotes, repo) == []

@@ -78,6 +78,13 @@ class Toy:
         """Run git in the clone."""
         return self.run("git", *arguments)
 
+    def clone(self, folder: Path) -> "Toy":
+        """A clone of what is committed, at another path, with an empty cache and store."""
+        other = Toy(folder / "another/place", folder / "another-home")
+        other.home.mkdir(parents=True)
+        self.git("clone", "-q", str(self.path), str(other.path))
+        return other
+
     def restore(self) -> None:
         """Back to the committed state, outputs included."""
         self.git("checkout", "-q", "-f", "main")

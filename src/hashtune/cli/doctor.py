@@ -75,6 +75,7 @@ CHECKS: dict[str, Callable[[Path], Iterator[Finding]]] = {
     "HEAD is on a branch": states.detached_head,
     "dvc.lock is whole": states.cut_lock,
     "dvc exp run composes conf/": states.composition_off,
+    "DVC verifies what its remotes give": states.unverified_remotes,
     "no params.yaml outside the root": states.stray_params,
     "all of src, conf and data is known to Git": states.untracked,
     "params.yaml is what conf/ composes": _drift,

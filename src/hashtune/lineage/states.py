@@ -6,6 +6,7 @@ Every check takes the root of the project and returns findings; none changes any
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
+from configparser import ConfigParser
 from pathlib import Path
 
 import yaml
@@ -130,16 +131,32 @@ def stray_params(root: Path) -> Iterator[Finding]:
 
 def composition_off(root: Path) -> Iterator[Finding]:
     """A .dvc/config that does not compose: `dvc exp run -S` would edit params.yaml alone."""
-    import configparser
-
-    config = configparser.ConfigParser()
-    config.read([root / ".dvc/config", root / ".dvc/config.local"], encoding="utf-8")
+    config = _dvc_config(root)
     for option, value in (("enabled", "true"), ("plugins_path", "src")):
         found = config.get("hydra", option, fallback="")
         if found.lower() != value:
             message = f"hydra.{option} is {found!r}: dvc exp run would not compose conf/"
             fix = f"dvc config hydra.{option} {value}"
             yield Finding("composition-off", message, file=".dvc/config", fix=fix)
+
+
+def unverified_remotes(root: Path) -> Iterator[Finding]:
+    """DVC remotes whose objects are taken unread, DVC's default for most kinds: what was damaged
+    there would enter the cache under the hash of the whole object, and count as it from then on."""
+    config = _dvc_config(root)
+    for section in config.sections():
+        name = re.fullmatch(r"""'remote "(.+)"'""", section)
+        if name and config.get(section, "verify", fallback="").lower() != "true":
+            message = f"remote {name[1]} does not verify the hash of what it downloads"
+            fix = f"dvc remote modify {name[1]} verify true"
+            yield Finding("unverified-remote", message, file=".dvc/config", fix=fix)
+
+
+def _dvc_config(root: Path) -> ConfigParser:
+    """The project's DVC settings, those of this clone over those in Git."""
+    config = ConfigParser(interpolation=None)  # a URL may hold a percent sign
+    config.read([root / ".dvc/config", root / ".dvc/config.local"], encoding="utf-8")
+    return config
 
 
 def other_environment(root: Path) -> Iterator[Finding]:
