@@ -35,6 +35,7 @@ prove: setup ## the slow proofs (bench/): the real base, 10,000 mutated data fil
 	python bench/fuzz_data.py
 	python bench/verify_faults.py
 	python bench/kill_anywhere.py --kills 36 --runs 6
+	pytest -m proof tests/pipeline
 
 runs: setup ## the readable columns of dvc exp show
 	dvc exp show --only-changed --param-deps --drop \

@@ -115,6 +115,7 @@ BLOWS = {
 CASES = [(REPRO, "group"), (RUN, "dvc"), (RUN, "stage"), (TEMP, "dvc"), (TEMP, "group")]
 
 
+@pytest.mark.proof
 def test_a_signal_to_dvc_the_stage_or_the_group_leaves_one_trainer_and_its_state(long):
     whole = long.adapter_sha256()
     for command, hit in CASES:

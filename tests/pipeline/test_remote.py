@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
 DATA = "data/triage/train.jsonl"
@@ -83,6 +84,7 @@ def test_a_clone_elsewhere_runs_nothing_and_fills_what_the_remote_lost(toy, tmp_
         assert lost.is_file()
 
 
+@pytest.mark.proof
 def test_a_damaged_object_is_refused_and_verify_fetches_the_whole_one(toy, tmp_path):
     with shared(toy, tmp_path / "server"):
         kept, _ = stored(tmp_path / "server", toy, DATA)

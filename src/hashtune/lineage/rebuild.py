@@ -110,9 +110,9 @@ def fetch_data(folder: Path, cache: Path) -> None:
 
 def _verify_remotes(folder: Path) -> None:
     """Let DVC hash what a remote gives; by default it takes a damaged object for the whole one."""
-    for line in _dvc(folder, "remote", "list").stdout.splitlines():
-        if name := line.split("\t")[0].split(" ")[0]:
-            _dvc(folder, "remote", "modify", "--local", name, "verify", "true")
+    settings = _dvc(folder, "config", "--list").stdout  # `remote list` breaks long lines
+    for name in re.findall(r"^remote\.(.+)\.url=", settings, flags=re.MULTILINE):
+        _dvc(folder, "remote", "modify", "--local", name, "verify", "true")
 
 
 def _missing(folder: Path, tracked: Sequence[str]) -> list[str]:
