@@ -232,7 +232,8 @@ def test_a_mapping_reads_other_names_and_findings_use_them():
 def test_an_element_of_an_array_is_named_by_its_place():
     rows = [ReadRow(3, {"messages": [USER]}, 7), ReadRow(4, {"prompt": "u"}, 8)]
     parsed = parse_rows(rows, schema="messages", source="s", shown="d")
-    assert [str(finding) for row in parsed.bad for finding in row.findings] == [
+    lines = [str(finding) for row in parsed.bad for finding in row.findings]
+    assert [line.split("\n")[0] for line in lines] == [
         "d:3: [7].messages: no assistant message, nothing to train on [no-assistant]",
         "d:4: [8]: schema prompt_completion, file is declared as messages [mixed-schema]",
     ]

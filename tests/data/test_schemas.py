@@ -92,12 +92,18 @@ def test_mixed_schemas_name_both():
     both = {"messages": None, "instruction": "i", "output": "o"}  # as datasets joins them
     parsed = parse({"messages": [USER, ANSWER]}, {"instruction": "i", "output": "o"}, both)
     assert told(parsed) == [
-        "d.jsonl:2: schema instruction, file is declared as messages [mixed-schema]",
-        "d.jsonl:3: schema instruction, file is declared as messages [mixed-schema]",
+        "d.jsonl:2: schema instruction, file is declared as messages [mixed-schema]"
+        "\n    fix: if the file is of this kind, declare schema: instruction (and "
+        "fields:) in conf/data",
+        "d.jsonl:3: schema instruction, file is declared as messages [mixed-schema]"
+        "\n    fix: if the file is of this kind, declare schema: instruction (and "
+        "fields:) in conf/data",
     ]
     parsed = parse({"messages": [USER, ANSWER]}, schema="instruction")
     assert told(parsed) == [
         "d.jsonl:1: schema messages, file is declared as instruction [mixed-schema]"
+        "\n    fix: if the file is of this kind, declare schema: messages (and "
+        "fields:) in conf/data"
     ]
     [line] = told(parse({"conversations": []}))
     assert "schema sharegpt, file is declared as messages" in line

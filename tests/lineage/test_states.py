@@ -1,5 +1,7 @@
 """Every state that doctor knows, made by hand in a small repository, with what heals it."""
 
+import json
+import os
 import shutil
 import subprocess
 
@@ -146,3 +148,15 @@ def test_a_remote_that_does_not_verify(repo):
     assert fixes(states.unverified_remotes, repo) == ["dvc remote modify shared verify true"]
     (repo / ".dvc/config.local").write_text("['remote \"shared\"']\n    verify = true\n")
     assert fixes(states.unverified_remotes, repo) == []
+
+
+def test_dvc_at_work_is_known_by_its_lock(repo):
+    """A process that is gone holds nothing; this one does."""
+    (repo / ".dvc/tmp").mkdir()
+    lock = repo / ".dvc/tmp/rwlock"
+    lock.write_text(json.dumps({"a": {"write": {"pid": 2**22 + 1}}, "b": {"read": []}}))
+    assert states.at_work(repo) == []
+    lock.write_text(json.dumps({"a": {"read": [{"pid": os.getpid()}]}}))
+    assert states.at_work(repo) == [os.getpid()]
+    lock.write_text("{")
+    assert states.at_work(repo) == []

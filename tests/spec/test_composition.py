@@ -1,5 +1,7 @@
 """Composition and drift: what conf/ says, what params.yaml says, and who is told."""
 
+import subprocess
+
 import pytest
 
 from hashtune.errors import InputError
@@ -94,6 +96,43 @@ def test_stale_conf_stops_with_key_and_both_values(project):
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("stale-params", "optim.lr")
     assert "conf/ says 0.002, params.yaml says 0.001" in finding.message
+
+
+def test_an_edit_of_conf_is_told_apart_from_overrides(project):
+    """Once conf/ is committed: what was given with -S is no edit, and comes back in the fix."""
+    for command in (["init", "-q"], ["add", "conf"], ["commit", "-q", "-m", "conf"]):
+        who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+        subprocess.run(["git", "-C", str(project), *who, *command], check=True)
+    given = ["experiment=toy", "optim=sgd", "seed=7", "checkpoint.samples=0"]
+    params = parse(compose(project, given))
+    file = project / "conf/duration/default.yaml"
+    file.write_text(file.read_text().replace("epochs: 1", "epochs: 2"))
+    with pytest.raises(InputError) as caught:
+        check_drift(project, params)
+    (finding,) = caught.value.findings
+    assert finding.field == "duration.epochs"
+    assert "conf/ says 2, params.yaml says 1" in finding.message
+    again = "`hashtune compose experiment=toy optim=sgd checkpoint.samples=0 seed=7`"
+    assert finding.fix.startswith(again)
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "fix"),
+    [
+        ("=3", "names no field", "KEY=VALUE"),
+        ("optim.lrr=1", "optim.lrr", "did you mean 'optim.lr'?"),
+        ("optm.lr=1", "optm", "did you mean"),
+        ("optim.lr=1e-4,3e-4", "", "dvc exp run --queue"),
+        ("method=qlorra", "Could not find 'method/qlorra'", "did you mean 'qlora'?"),
+    ],
+)
+def test_what_hydra_says_of_a_wrong_override_comes_with_a_way_out(project, given, said, fix):
+    with pytest.raises(InputError) as caught:
+        compose(project, [given])
+    (finding,) = caught.value.findings
+    assert finding.rule == "compose"
+    assert said in str(finding)
+    assert fix in finding.fix
 
 
 def test_an_override_of_an_experiment_is_told_apart_from_the_experiment(project):

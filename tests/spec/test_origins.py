@@ -108,7 +108,8 @@ def test_a_value_that_was_given_is_named_as_given(project, overrides, said):
 def test_hydras_words_keep_their_lines_and_name_the_override(project, overrides, file, said):
     with pytest.raises(InputError) as caught:
         compose(project, overrides)
-    assert caught.value.findings == [Finding("compose", said, file=file)]
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.message, finding.file) == ("compose", said, file)
 
 
 def test_a_conf_file_that_hydra_cannot_use_is_named(project):

@@ -304,7 +304,9 @@ def test_c15_null_content(control: Callable[[str], list[str]]) -> None:
     with pytest.raises(InputError) as caught:
         run([*talk((U, "hi")), {"role": A, "content": None}])
     assert [str(finding) for finding in caught.value.findings] == [
-        f"{MAIN}:1: messages[1].content: null and no tool_calls [null]"
+        f"{MAIN}:1: messages[1].content: null and no tool_calls [null]\n"
+        "    fix: mend the row, or leave such rows out: cleaning.on_bad_row={default: error, "
+        '"null": drop}'
     ]
 
 

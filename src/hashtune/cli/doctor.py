@@ -21,6 +21,9 @@ def run(_arguments: argparse.Namespace) -> int:
     """Print every check with what it found; 1 when something needs healing."""
     root = Path.cwd()
     count = 0
+    if pids := states.at_work(root):
+        print(f"note  DVC is at work here (pid {', '.join(map(str, pids))}): ask when it has ended")
+        return 0
     for label, check in CHECKS.items():
         findings = list(check(root))
         count += len(findings)

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from hashtune.data.schemas import BadRow
 from hashtune.data.table import KEY_BYTES, Rows, Table
 from hashtune.errors import Finding, keep_first
 from hashtune.records import REASONING, Conversation, Dropped, Message
-from hashtune.spec.rows import Action, action
+from hashtune.spec.rows import ROW_RULES, Action, action
 
 # soft hyphen, zero-width space, word joiner, byte order mark; marks of direction; the selectors of
 # a character's look. A paste from a web page or a PDF brings them along
@@ -62,10 +62,10 @@ class Judge:
         """Refuse or drop: a dropped row's reason is the first rule that it breaks, and a row is
         dropped only if each rule that it breaks may be."""
         self.bad += 1
-        keep_first(row.findings, self.every.findings, self.every.more)
+        keep_first(map(_with_way_out, row.findings), self.every.findings, self.every.more)
         on_bad_row = self.policy.on_bad_row
         if any(action(on_bad_row, finding.rule) == "error" for finding in row.findings):
-            keep_first(row.findings, self.stopping.findings, self.stopping.more)
+            keep_first(map(_with_way_out, row.findings), self.stopping.findings, self.stopping.more)
             return None
         first = row.findings[0]
         self.reasons[first.rule] += 1
@@ -90,6 +90,17 @@ class Judge:
         else:
             return self.stopping
         return Verdict([finding, *self.every.findings], self.every.more)
+
+
+def _with_way_out(finding: Finding) -> Finding:
+    """The finding, with a fix of its own or the one that every rule of a row has."""
+    if finding.fix is not None or finding.rule not in ROW_RULES:
+        return finding
+    rule = '"null"' if finding.rule == "null" else finding.rule  # YAML's own word
+    policy = f"{{default: error, {rule}: drop}}"
+    return replace(
+        finding, fix=f"mend the row, or leave such rows out: cleaning.on_bad_row={policy}"
+    )
 
 
 def normalise(text: str) -> str:

@@ -147,7 +147,9 @@ def _convert(
         other = next((name for key, name in SIGNS.items() if row.get(key) is not None), schema)
         if other != schema:
             message = f"schema {other}, file is declared as {schema}"
-            return [], [Finding("mixed-schema", message, file=place.file, line=place.line)]
+            fix = f"if the file is of this kind, declare schema: {other} (and fields:) in conf/data"
+            finding = Finding("mixed-schema", message, file=place.file, line=place.line, fix=fix)
+            return [], [finding]
     messages, findings = to_messages(row, schema, place)
     return messages, findings + _check_group(row.get("group"), place)
 

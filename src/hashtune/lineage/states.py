@@ -3,6 +3,7 @@
 Every check takes the root of the project and returns findings; none changes anything.
 """
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,19 @@ COMPOSED = ("params.yaml", "dvc.lock")
 HASH = re.compile(r"[0-9a-f]{32}(\.dir)?")
 GIT_LOCKS = ("index.lock", "HEAD.lock", "config.lock")
 STRAY = ("conf/params.yaml", "data/params.yaml", "src/params.yaml")
+
+
+def at_work(root: Path) -> list[int]:
+    """Processes of DVC that hold files of this clone: what they change now is nothing to heal."""
+    file = root / ".dvc/tmp/rwlock"
+    if not file.is_file():
+        return []
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:  # it is being written
+        return []
+    holders = [h for e in entries.values() for h in [e.get("write"), *(e.get("read") or ())] if h]
+    return sorted({holder["pid"] for holder in holders if Path(f"/proc/{holder['pid']}").exists()})
 
 
 def conflicts(root: Path) -> Iterator[Finding]:

@@ -1,11 +1,11 @@
 """Composition of conf/ into params.yaml, byte for byte as DVC does it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hashtune.errors import Finding, InputError
+from hashtune.errors import Finding, InputError, nearest
 from hydra_plugins.hashtune_conf import untracked_conf
 
 
@@ -21,13 +21,50 @@ def compose(root: Path, overrides: Sequence[str] = ()) -> str:
     from omegaconf.errors import OmegaConfBaseException
 
     refuse_strays(root)
+    refuse_nameless(overrides)
     try:
         return OmegaConf.to_yaml(_composed(root, overrides))
     except yaml.YAMLError as error:
         raise InputError(_no_yaml(error, root)) from error
     except (HydraException, OmegaConfBaseException) as error:
         where = _culprit(root, overrides, str(error), (HydraException, OmegaConfBaseException))
-        raise InputError(Finding("compose", _words(str(error)), file=where)) from error
+        fix = _way_out(root, overrides, str(error))
+        raise InputError(Finding("compose", _words(str(error)), file=where, fix=fix)) from error
+
+
+def refuse_nameless(overrides: Sequence[str]) -> None:
+    """Refuse overrides without a key, on which Hydra trips over itself."""
+    findings = [
+        Finding("compose", "names no field", file=f"override {given}", fix="KEY=VALUE, as after -S")
+        for given in overrides
+        if not re.match(r"[~+]*[A-Za-z_]", given)
+    ]
+    if findings:
+        raise InputError(findings)
+
+
+def _way_out(root: Path, overrides: Sequence[str], text: str) -> str | None:
+    """A fix where Hydra's words lead astray: an unknown key, several values."""
+    if "--multirun" in text:
+        return "one value; a sweep is `dvc exp run --queue -S 'KEY=A,B'`"
+    if missing := re.search(r"Could not find '([\w/-]+)/([\w.-]+)'", text):
+        choices = (root / "conf" / missing[1]).glob("*.yaml")
+        return nearest(missing[2], [choice.stem for choice in choices])
+    named = re.search(r"Could not override '([\w./@-]+)'", text)
+    if named is None:
+        return None
+    from omegaconf import OmegaConf
+
+    known = set(_leaves(OmegaConf.to_container(_composed(root, []))))
+    return nearest(named[1], known) if named[1] not in known else None
+
+
+def _leaves(tree: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted keys of a tree: of its sections and of its values."""
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        yield name
+        yield from _leaves(value, name)
 
 
 def _composed(root: Path, overrides: Sequence[str], *, with_hydra: bool = False) -> Any:
@@ -107,7 +144,7 @@ def refuse_strays(root: Path) -> None:
             "untracked-conf",
             "is not in Git: --queue and --temp would run without it",
             file=name,
-            fix=f"git add {name}",
+            fix=f"git add {name}, and commit it: `dvc exp run` takes back what is only added",
         )
         for name in untracked_conf(root)
         if not name.endswith("/params.yaml")

@@ -1,5 +1,10 @@
 """params.yaml against conf/ as it is now: overrides, a stale stamp, or drift that is refused."""
 
+import io
+import shlex
+import subprocess
+import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,16 +90,48 @@ def check_drift(root: Path, params: Mapping[str, Any]) -> Drift:
         return Drift(
             [], f"conf/ changed without changing a value; refresh the stamp: {REFRESH}", experiment
         )
+    edited, given = _edits(root, params, plain, experiment)
+    again = " ".join(["hashtune compose", *given])
     raise InputError(
         Finding(
             "stale-params",
             f"conf/ changed after composition; {difference}",
             file="params.yaml",
             field=difference.key,
-            fix=f"{REFRESH} with the overrides you want",
+            fix=f"`{again}` (or `dvc exp run`, which composes by itself)"
+            if edited
+            else f"{REFRESH} with the overrides you want",
         )
-        for difference in changed
+        for difference in edited or changed
     )
+
+
+def _edits(
+    root: Path, params: Mapping[str, Any], plain: Mapping[str, Any], experiment: list[str]
+) -> tuple[list[Difference], list[str]]:
+    """What was edited in conf/ since params.yaml was composed, and the overrides it was composed
+    with; nothing where conf/ as it was then is not the one of HEAD."""
+    with tempfile.TemporaryDirectory() as name:
+        then = Path(name)
+        if not _committed_conf(root, then) or conf_sha256(then) != params.get(STAMP):
+            return [], []
+        before = parse(compose(then, experiment))
+        given = _as_given(then, experiment, params, differences(before, params))
+    changed = differences(plain, before)
+    now = leaves(params)
+    edited = [Difference(change.key, change.conf, now.get(change.key)) for change in changed]
+    return edited, [*experiment, *(shlex.quote(change.override) for change in given)]
+
+
+def _committed_conf(root: Path, target: Path) -> bool:
+    """Put conf/ as HEAD has it below `target`; False without Git."""
+    command = ["git", "-C", str(root), "archive", "HEAD", "conf"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode != 0:
+        return False
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(target, filter="data")
+    return True
 
 
 def experiment_override(root: Path, params: Mapping[str, Any]) -> list[str]:

@@ -70,7 +70,8 @@ def _located(
 
 
 def _key(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~")
+    key = override.partition("=")[0].lstrip("+~")
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", key)  # Hydra's way to name an element of a list
 
 
 def _composed(root: Path, chosen: Mapping[str, str]) -> Iterator[ConfFile]:

@@ -96,6 +96,13 @@ def _data(spec: Spec) -> Iterator[Finding]:
                 f"set data.{name}.uri or data.{name}.fraction",
                 rule="no-held-out",
             )
+        if part.uri is not None and part.fraction > 0.0:
+            yield _finding(
+                f"data.{name}.fraction",
+                f"{part.fraction:g} of the sources, and data.{name}.uri names a file",
+                "set the fraction to 0.0, or the file to null",
+                rule="contradiction",
+            )
     replay = spec.data.replay
     if replay.uri is not None and replay.sha256 is None:
         yield _finding("data.replay.sha256", "is missing", f"sha256sum {replay.uri}")
