@@ -86,7 +86,19 @@ class Loop:
                 )
         self.journal.curves.end()
         self._select()
+        self._look_back()
         return self.progress
+
+    def _look_back(self) -> None:
+        """What the last updates did: the size of the weights, and without eval rows a loss."""
+        if not self.progress.updates:
+            return
+        loss = None
+        if not self.plan.eval_rows:
+            rows, batch = [self.plan.rows[n] for n in self.plan.steps[0]], self.settings.batch
+            loss = evaluate_loss(self.trainee, rows, micro=batch.micro, layout=batch.layout).loss
+        sizes = [float(p.detach().abs().max()) for p in self.trainee.parameters.values()]
+        self.journal.look_back(loss, largest=max(sizes))
 
     def _open_journal(self) -> Journal:
         gauge = gauge_of(self.trainee, peak_tflops=self.aside.peak_tflops)
