@@ -267,6 +267,18 @@ def test_one_update_that_ruins_the_model_is_no_quiet_success(
     assert [signal.endswith("[huge-weights]") for signal in signals].count(True) == 1
 
 
+def test_a_last_update_to_nan_is_refused_without_eval_rows_too(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_steps([[0]])
+    writers.write_parquet(train.PACK / "eval.parquet", [], records.row_schema())
+    monkeypatch.setattr(loops, "evaluate_loss", lambda *_, **__: EvalResult(float("nan"), 0.0))
+    with pytest.raises(InputError, match="the first step's loss after step 1 is nan") as caught:
+        train.run()
+    assert [(f.rule, f.field) for f in caught.value.findings] == [("non-finite", "optim.lr")]
+    assert not (train.OUT / "adapter").exists()
+
+
 def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     train.run()
     first = outputs()

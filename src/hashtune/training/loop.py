@@ -97,6 +97,8 @@ class Loop:
         if not self.plan.eval_rows:
             rows, batch = [self.plan.rows[n] for n in self.plan.steps[0]], self.settings.batch
             loss = evaluate_loss(self.trainee, rows, micro=batch.micro, layout=batch.layout).loss
+            step, updates = self.progress.step, self.progress.updates
+            check_eval_loss(loss, step=step, updates=updates, rows="first step's")
         sizes = [float(p.detach().abs().max()) for p in self.trainee.parameters.values()]
         self.journal.look_back(loss, largest=max(sizes))
 
