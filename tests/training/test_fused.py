@@ -26,6 +26,7 @@ from hashtune.training.fused.norm import RmsNorm
 from hashtune.training.layouts import batch_of
 from hashtune.training.model import Trainee, build_trainee
 from hashtune.training.optimizers import build_optimizer
+from hashtune.training.plan import row_to_prove
 from hashtune.training.step import evaluate_loss, train_step
 
 MakeRow = Callable[[int, list[int]], Row]
@@ -400,7 +401,7 @@ def test_the_proof_takes_a_document_that_has_a_loss(
     assert found.input_ids == row.input_ids[start : start + lengths[place]]
     assert found.example_ids == [f"e0.{place}"]
     check_fused(compare_fused(trainee, row), "fp32")
-    assert check.row_to_prove([make_row(1, [1]), make_row(2, [1, 1]), row]) is row
+    assert row_to_prove([make_row(1, [1]), make_row(2, [1, 1]), row]) is row
 
 
 def test_the_proof_leaves_everything_as_it_was(

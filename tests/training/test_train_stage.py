@@ -12,6 +12,7 @@ import torch
 from hashtune import records, writers
 from hashtune.errors import InputError, Stopped
 from hashtune.memory.shapes import read_shape
+from hashtune.records import Row
 from hashtune.spec.load import read_spec
 from hashtune.spec.schema import Spec
 from hashtune.stages import train
@@ -277,6 +278,22 @@ def test_a_last_update_to_nan_is_refused_without_eval_rows_too(
         train.run()
     assert [(f.rule, f.field) for f in caught.value.findings] == [("non-finite", "optim.lr")]
     assert not (train.OUT / "adapter").exists()
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fused"])
+def test_a_first_row_of_one_token_is_no_measure_of_anything(
+    checkout: Path, make_row: Callable[[int, list[int]], Row], kernels: str
+) -> None:
+    """Its query has one key, so that an adapter of q_proj changes none of its logits; and it has no
+    target, so that fused and plain parts have no loss to compare."""
+    rows = [make_row(0, [1]), make_row(1, [6]), make_row(2, [1, 1, 5])]
+    dicts = [{f: getattr(row, f) for f in records.row_schema().names} for row in rows]
+    writers.write_parquet(train.PACK / "train.parquet", dicts, records.row_schema())
+    write_steps([[0, 1], [2, 1], [0, 2]])
+    write_params({"kernels": kernels, "batch": {"attention": "documents"}})
+    train.run()
+    report = json.loads(Path("reports/train.json").read_text())
+    assert (report["steps"], report["skipped_steps"]) == (3, 0)
 
 
 def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:

@@ -30,19 +30,14 @@ from hashtune.training.attention import (
     run_probe,
 )
 from hashtune.training.backends import VARIABLE
-from hashtune.training.fused.check import (
-    check_fused,
-    compare_fused,
-    fused_counts,
-    row_to_prove,
-)
+from hashtune.training.fused.check import check_fused, compare_fused, fused_counts
 from hashtune.training.guard import check_updates
 from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
 from hashtune.training.model import Trainee
 from hashtune.training.origins import source_lines
-from hashtune.training.plan import Plan, Settings
+from hashtune.training.plan import Plan, Settings, row_to_prove
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
 from hashtune.training.space import full_disk
@@ -166,7 +161,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
         prove=partial(
             prove_adapter,
             trainee,
-            row=plan.rows[plan.steps[0][0]],
+            row=row_to_prove(plan.rows[number] for step in plan.steps for number in step),
             updates=loop.progress.updates,
             start=begun.adapter,
         ),

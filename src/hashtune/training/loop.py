@@ -180,7 +180,9 @@ class Loop:
         self.meter.eval_seconds += time.monotonic() - started
         patience = self.settings.checkpoint.early_stop_patience
         self.journal.evaluation(result, samples, patience=patience)
-        if self.progress.best_loss is None or result.loss < self.progress.best_loss:
+        best = self.progress.best_loss
+        # before the first update there is no adapter to choose: it is refused as untrained
+        if self.progress.updates and (best is None or result.loss < best):
             self.progress.best_loss, self.progress.best_step = result.loss, step
         if self.stopped_early:
             self.say(f"  no better eval loss than at step {self.progress.best_step}: training ends")

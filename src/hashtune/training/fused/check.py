@@ -5,7 +5,7 @@ gradients of A would be zero on both sides.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -76,11 +76,6 @@ def check_fused(difference: Difference, precision: str) -> None:
         message += f"{loss:.0e} and {gradient:.0e})"
         fix = "kernels=plain; please report the model"
         raise InputError(Finding("fused-differs", message, field="kernels", fix=fix))
-
-
-def row_to_prove(rows: Sequence[Row]) -> Row:
-    """The first row with a document of two tokens: one token has no loss to compare."""
-    return next(row for row in rows if max(row.lengths) > 1)
 
 
 def first_document(row: Row) -> Row:
