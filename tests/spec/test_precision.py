@@ -43,7 +43,7 @@ def test_the_default_composes_with_master_weights(project: Path) -> None:
     default = validate(parse(compose(project)))
     assert (default.precision, default.optim.master_weights) == ("fp32", True)
     assert precision_findings(default) == []
-    assert list(rounding_warnings(default.optim)) == []
+    assert list(rounding_warnings(default.optim, micro_batches=1000)) == []
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "conf/optim").glob("*.yaml")), ids=lambda f: f.stem)
@@ -95,9 +95,29 @@ def test_types() -> None:
     assert trained_type("bf16", master_weights=False) == "bf16"
 
 
-def warnings(**optim: Any) -> list[str]:
+def warnings(*, micro_batches: int = 1, **optim: Any) -> list[str]:
     optim = {f"optim.{name}": value for name, value in optim.items()}
-    return list(rounding_warnings(spec(**{"optim.master_weights": False, **optim}).optim))
+    settings = spec(**{"optim.master_weights": False, **optim}).optim
+    return list(rounding_warnings(settings, micro_batches=micro_batches))
+
+
+def test_gradients_of_micro_batches_are_added_in_bf16() -> None:
+    """Numbers in [256, 512) lie 2 apart: 256 + 1 is a tie, and 256 the even one of both."""
+    assert warnings(name="lion") == warnings(name="lion", micro_batches=1)
+    *_, few = warnings(name="lion", micro_batches=16)
+    assert few == (
+        "batch.grad_accum 16 without master weights: the gradients of a step's micro-batches are "
+        "added in bf16, where a part smaller than 2^-9 (0.2 %) of the sum is lost. A larger "
+        "batch.micro with a smaller batch.grad_accum adds fewer"
+    )
+    *_, many = warnings(name="lion", micro_batches=1000)
+    assert "is lost; a sum of equal ones stops at 256 to 512 of them. A larger" in many
+    assert "equal" not in warnings(name="lion", micro_batches=256)[-1]
+    for part in (1.0, 0.01, 1.3, 1.9):
+        total = 0.0
+        for _ in range(1000):
+            total = bf16(total + bf16(part))
+        assert 256 * 0.99 <= total / bf16(part) <= 512
 
 
 def test_the_words() -> None:

@@ -1,7 +1,9 @@
 """The probe of the document mask: it passes on a real model and sees every planted leak."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -9,16 +11,20 @@ from torch import Tensor
 
 from hashtune.errors import InputError
 from hashtune.records import IGNORE_INDEX, Row
+from hashtune.spec.schema import Method
 from hashtune.training.attention import (
     PROBE_TOKENS,
     TOLERANCE,
     Probe,
+    attention_backend,
     check_probe,
     probe_row,
     run_probe,
 )
 from hashtune.training.batches import Batch, collate
-from hashtune.training.model import Trainee
+from hashtune.training.documents import FUSED, attend_as
+from hashtune.training.model import DTYPES, Trainee, build_trainee
+from hashtune.training.own_values import INT8_STATES
 
 MakeRow = Callable[[int, list[int]], Row]
 
@@ -80,6 +86,30 @@ def test_bf16_model_passes_within_its_own_tolerance(
     assert probe.tolerance == TOLERANCE["bf16"] == 3e-2
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_an_int8_base_rounds_more_than_its_precision(
+    make_base: Callable[..., Any], make_row: MakeRow, precision: Any
+) -> None:
+    """What enters a layer is rounded to 1/127, so that a last digit may move a state by that."""
+    method = Method(
+        type="qlora",
+        variant="lora",
+        r=2,
+        alpha=4.0,
+        dropout=0.0,
+        targets="all-linear",
+        virtual_tokens=None,
+    )
+    trainee = build_trainee(
+        make_base(DTYPES[precision], "int8"), method, precision=precision, seed=7
+    )
+    probe = run_probe(trainee, make_row(1, [5, 4]))
+    assert probe.tolerance == INT8_STATES == 3e-2
+    assert probe.control > 3 * probe.tolerance
+    check_probe(probe)
+
+
 def test_a_leak_is_refused(trainee: Trainee, make_row: MakeRow) -> None:
     probe = run_probe(as_kind(Maskless, trainee), make_row(1, [5, 4]))
     assert probe.leak > 0.1
@@ -87,6 +117,35 @@ def test_a_leak_is_refused(trainee: Trainee, make_row: MakeRow) -> None:
         check_probe(probe)
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("attention-leak", "data.packing")
+    assert finding.message.startswith("attention backend 'sdpa' leaks, packed documents see each")
+
+
+def test_the_backend_named_is_the_one_the_layers_call(
+    make_trainee: Callable[..., Trainee], make_row: MakeRow
+) -> None:
+    """Planted: the model's own configuration still says sdpa, one layer has another one."""
+    trainee = make_trainee()
+    base = trainee.peft.get_base_model()
+    assert attention_backend(trainee) == "sdpa"
+    attend_as(base, "documents", [], "fused")
+    assert run_probe(trainee, make_row(1, [5, 4])).backend == FUSED
+    base.set_attn_implementation("sdpa")
+    layer = base.model.layers[1].self_attn
+    layer.config = copy.deepcopy(layer.config)
+    layer.config._attn_implementation = "eager"
+    assert base.config._attn_implementation == "sdpa"
+    assert attention_backend(trainee) == "eager, sdpa"
+
+
+@pytest.mark.parametrize("only", ["leak", "parity", "control"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_states_that_are_not_finite_prove_nothing(only: str, value: float) -> None:
+    """NaN is neither above nor below a tolerance: it would pass as proven."""
+    sound = {"leak": 0.0, "parity": 0.0, "control": 0.5}
+    with pytest.raises(InputError) as caught:
+        check_probe(Probe(**{**sound, only: value}, tolerance=1e-4, backend="sdpa"))
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("non-finite", "base_model")
 
 
 def test_positions_that_run_on_are_caught_by_parity_alone(
@@ -119,9 +178,15 @@ def test_a_probe_that_sees_nothing_is_refused(trainee: Trainee, make_row: MakeRo
 @pytest.mark.parametrize(
     ("probe", "rule"),
     [
-        (Probe(leak=2e-4, parity=0.0, control=0.5, tolerance=1e-4), "attention-leak"),
-        (Probe(leak=0.0, parity=2e-4, control=0.5, tolerance=1e-4), "attention-leak"),
-        (Probe(leak=0.0, parity=0.0, control=1e-4, tolerance=1e-4), "blind-probe"),
+        (
+            Probe(leak=2e-4, parity=0.0, control=0.5, tolerance=1e-4, backend="sdpa"),
+            "attention-leak",
+        ),
+        (
+            Probe(leak=0.0, parity=2e-4, control=0.5, tolerance=1e-4, backend="sdpa"),
+            "attention-leak",
+        ),
+        (Probe(leak=0.0, parity=0.0, control=1e-4, tolerance=1e-4, backend="sdpa"), "blind-probe"),
     ],
 )
 def test_limits(probe: Probe, rule: str) -> None:

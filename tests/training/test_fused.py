@@ -13,6 +13,7 @@ from torch.nn import functional
 from hashtune.errors import InputError
 from hashtune.records import Row
 from hashtune.spec.schema import Method
+from hashtune.training.batches import Batch
 from hashtune.training.documents import FUSED, attend_as
 from hashtune.training.fused import attach as attaching
 from hashtune.training.fused import attention, check, head
@@ -25,6 +26,7 @@ from hashtune.training.fused.norm import RmsNorm
 from hashtune.training.layouts import batch_of
 from hashtune.training.model import Trainee, build_trainee
 from hashtune.training.optimizers import build_optimizer
+from hashtune.training.plan import row_to_prove
 from hashtune.training.step import evaluate_loss, train_step
 
 MakeRow = Callable[[int, list[int]], Row]
@@ -350,6 +352,56 @@ def test_the_proof_before_training_sees_a_wrong_backward(  # noqa: PLR0917
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("fused-differs", "kernels")
     assert finding.fix == "kernels=plain; please report the model"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_the_proof_does_not_blame_the_fused_parts_for_what_the_plain_ones_do(
+    make_trainee: MakeTrainee, make_row: MakeRow, value: float
+) -> None:
+    trainee = fused(make_trainee)
+    name, parameter = next(iter(trainee.parameters.items()))
+    with torch.no_grad():
+        parameter.fill_(value)
+    with pytest.raises(InputError) as caught:
+        check_fused(compare_fused(trainee, make_row(0, [40])), "fp32")
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("non-finite", "base_model")
+    assert "lora_A" in name
+
+
+def test_the_proof_blames_the_fused_parts_for_a_nan_of_their_own(
+    make_trainee: MakeTrainee, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And names a tensor whose difference is NaN, which max() would pass over."""
+    trainee = fused(make_trainee)
+    last = list(trainee.parameters)[-1]
+    right = check.gradients_of
+
+    def planted(which: Trainee, batch: Batch) -> tuple[float, dict[str, Tensor]]:
+        loss, found = right(which, batch)
+        if which is trainee:
+            found[last] = found[last] * float("nan")
+        return loss, found
+
+    monkeypatch.setattr(check, "gradients_of", planted)
+    with pytest.raises(InputError) as caught:
+        check_fused(compare_fused(trainee, make_row(0, [40])), "fp32")
+    (finding,) = caught.value.findings
+    assert (finding.rule, last in finding.message) == ("fused-differs", True)
+
+
+@pytest.mark.parametrize("lengths", [[1, 4], [1, 1, 2], [2], [4, 1]])
+def test_the_proof_takes_a_document_that_has_a_loss(
+    make_trainee: MakeTrainee, make_row: MakeRow, lengths: list[int]
+) -> None:
+    """One token has no target: a difference relative to its loss would divide by zero."""
+    trainee, row = fused(make_trainee), make_row(0, lengths)
+    found = check.first_document(row)
+    start = sum(lengths[: (place := next(i for i, n in enumerate(lengths) if n > 1))])
+    assert found.input_ids == row.input_ids[start : start + lengths[place]]
+    assert found.example_ids == [f"e0.{place}"]
+    check_fused(compare_fused(trainee, row), "fp32")
+    assert row_to_prove([make_row(1, [1]), make_row(2, [1, 1]), row]) is row
 
 
 def test_the_proof_leaves_everything_as_it_was(

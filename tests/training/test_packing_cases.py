@@ -86,4 +86,5 @@ def test_c32_a_leak_is_an_error_with_the_way_out(
         check_probe(run_probe(leaking, make_row(1, [3, 5])))
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("attention-leak", "data.packing")
+    assert finding.message.startswith("attention backend 'sdpa' leaks, ")
     assert finding.fix is not None and finding.fix.startswith("set data.packing=false")

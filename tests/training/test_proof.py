@@ -91,6 +91,30 @@ def test_c67_an_adapter_without_effect(trained: Trainee, row: Row, tmp_path: Pat
     assert finding.message == "after 3 updates the adapter changes no logit of row 3"
 
 
+def test_finite_weights_whose_products_are_not(trained: Trainee, row: Row, tmp_path: Path) -> None:
+    """1e30 is a number of fp32 and 1e60 none: the rate's fault, and no fault of the file."""
+    with torch.no_grad():
+        for parameter in trained.parameters.values():
+            parameter.fill_(1e30)
+    folder = write(trained, tmp_path / "a")
+    with pytest.raises(InputError) as caught:
+        prove_adapter(trained, folder, row, updates=3, start={})
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field, finding.fix) == (
+        *("non-finite", "optim.lr", "lower optim.lr"),
+    )
+    assert finding.message == "after 3 updates the logits of row 3 hold NaN or infinity"
+
+
+def test_a_base_that_gives_nan_is_blamed_itself(trained: Trainee, row: Row, tmp_path: Path) -> None:
+    with torch.no_grad():
+        trained.peft.get_base_model().model.norm.weight.fill_(float("inf"))
+    folder = write(trained, tmp_path / "a")
+    with pytest.raises(InputError, match="as the base's do") as caught:
+        prove_adapter(trained, folder, row, updates=3, start={})
+    assert caught.value.findings[0].field == "base_model"
+
+
 def test_c67_a_misnamed_tensor(trained: Trainee, row: Row, tmp_path: Path) -> None:
     folder = write(trained, tmp_path / "a")
     other = B0.replace("q_proj", "z_proj")

@@ -118,3 +118,11 @@ def test_planted_fault_the_scale_starts_anew(
     faulty = fp16("cut")
     faulty.run()
     assert not same(straight, faulty)
+
+
+def test_the_best_step_is_one_with_an_update_before_it(fp16: MakeLoop) -> None:
+    """Every step overflows: each evaluation is of the base, whose adapter is still zero, and would
+    be refused as untrained layers."""
+    loop = fp16("run", scale=2.0**60, max_skipped_steps=6, select="best")
+    assert loop.run().best_step is None
+    assert loop.adapter_step == 6

@@ -12,6 +12,7 @@ import torch
 from hashtune import records, writers
 from hashtune.errors import InputError, Stopped
 from hashtune.memory.shapes import read_shape
+from hashtune.records import Row
 from hashtune.spec.load import read_spec
 from hashtune.spec.schema import Spec
 from hashtune.stages import train
@@ -21,10 +22,11 @@ from hashtune.store.numerics import set_fp32_products
 from hashtune.training import loop as loops
 from hashtune.training import start
 from hashtune.training.adapter import WEIGHTS
+from hashtune.training.documents import DOCUMENTS
 from hashtune.training.model import Trainee
 from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
-from hashtune.training.step import StepResult
+from hashtune.training.step import EvalResult, StepResult
 
 SECTIONS: dict[str, Any] = {
     "base_model": {
@@ -248,6 +250,52 @@ def test_a_run_of_one_step_makes_its_update(changes: dict[str, Any], checkout: P
     assert [signal[-14:] for signal in report["signals"]] == ["[near-uniform]"]
 
 
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_one_update_that_ruins_the_model_is_no_quiet_success(
+    checkout: Path, evaluated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SGD at 1e30: the weights are finite, and so is the loss of this base, whose norms bound the
+    states; the planted loss is what a head as wide as a trained one's makes of them."""
+    write_steps([[0]])
+    if not evaluated:
+        writers.write_parquet(train.PACK / "eval.parquet", [], records.row_schema())
+    monkeypatch.setattr(loops, "evaluate_loss", lambda *_, **__: EvalResult(50.0, 0.0))
+    write_params({"optim": {"name": "sgd", "beta1": 0.0, "lr": 1e30}})
+    train.run()
+    signals = json.loads(Path("reports/train.json").read_text())["signals"]
+    said = "the eval loss is" if evaluated else "the loss of the first step's rows is"
+    assert [f"{said} 50, far above" in signal for signal in signals].count(True) == 1
+    assert [signal.endswith("[huge-weights]") for signal in signals].count(True) == 1
+
+
+def test_a_last_update_to_nan_is_refused_without_eval_rows_too(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_steps([[0]])
+    writers.write_parquet(train.PACK / "eval.parquet", [], records.row_schema())
+    monkeypatch.setattr(loops, "evaluate_loss", lambda *_, **__: EvalResult(float("nan"), 0.0))
+    with pytest.raises(InputError, match="the first step's loss after step 1 is nan") as caught:
+        train.run()
+    assert [(f.rule, f.field) for f in caught.value.findings] == [("non-finite", "optim.lr")]
+    assert not (train.OUT / "adapter").exists()
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fused"])
+def test_a_first_row_of_one_token_is_no_measure_of_anything(
+    checkout: Path, make_row: Callable[[int, list[int]], Row], kernels: str
+) -> None:
+    """Its query has one key, so that an adapter of q_proj changes none of its logits; and it has no
+    target, so that fused and plain parts have no loss to compare."""
+    rows = [make_row(0, [1]), make_row(1, [6]), make_row(2, [1, 1, 5])]
+    dicts = [{f: getattr(row, f) for f in records.row_schema().names} for row in rows]
+    writers.write_parquet(train.PACK / "train.parquet", dicts, records.row_schema())
+    write_steps([[0, 1], [2, 1], [0, 2]])
+    write_params({"kernels": kernels, "batch": {"attention": "documents"}})
+    train.run()
+    report = json.loads(Path("reports/train.json").read_text())
+    assert (report["steps"], report["skipped_steps"]) == (3, 0)
+
+
 def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     train.run()
     first = outputs()
@@ -258,6 +306,7 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     report = json.loads(first["reports/train.json"])
     assert (report["steps"], report["skipped_steps"]) == (6, 0)
     assert report["documents_apart"] == "proven before training"
+    assert report["attention"] == "sdpa"
     samples = writers.read_jsonl(train.OUTPUTS["samples.jsonl"])
     assert [(s["step"], s["example"], s["tokens"]) for s in samples] == [
         (step, "e9.0", 5) for step in (2, 4, 6)
@@ -439,8 +488,8 @@ def test_a_leaking_backend_stops_before_training(
 ) -> None:
     from hashtune.training.attention import Probe
 
-    monkeypatch.setattr(train, "run_probe", lambda *_: Probe(0.5, 0.0, 0.5, 1e-4))
-    with pytest.raises(InputError, match="attention-leak"):
+    monkeypatch.setattr(train, "run_probe", lambda *_: Probe(0.5, 0.0, 0.5, 1e-4, "sdpa"))
+    with pytest.raises(InputError, match=r"attention backend 'sdpa' leaks.*attention-leak"):
         train.run()
     assert not train.OUT.exists()
     assert os.listdir(checkout / "home" / "runs" / identity()) == ["lock"]  # noqa: PTH208
@@ -459,6 +508,7 @@ def test_attention_by_document_and_layouts_train_the_same_bytes_twice(
     first = outputs()
     report = json.loads(first["reports/train.json"])
     assert report["documents_apart"] == "proven before training"
+    assert (by_mask["attention"], report["attention"]) == ("sdpa", DOCUMENTS)
     assert report["loss_first"] == pytest.approx(by_mask["loss_first"], rel=1e-4)  # B is zero
     train.run()
     assert outputs() == first

@@ -234,3 +234,42 @@ def test_property_a_resumed_watch_says_what_a_straight_one_says(
     assert resumed.fired == straight
     before = fired(points[:cut], total=total)
     assert news == [signal for signal in straight if signal not in before]
+
+
+def test_a_train_loss_far_above_the_start() -> None:
+    """2.0 at the start: 1.5 times is 3.0, one nat more is 3.0 too. The mean of ten steps counts."""
+    (signal,) = fired(train([2.0] * 10 + [3.5] * 10))
+    assert (signal.name, signal.step) == ("diverged", 17)  # (3 * 2.0 + 7 * 3.5) / 10 = 3.05
+    assert signal.text == (
+        "the mean loss of the last 10 steps is 3.05, far above the 2 of the start: training made "
+        "the model worse; a lower optim.lr or a longer warm-up help"
+    )
+    assert fired(train([2.0] * 10 + [2.9] * 20)) == []
+    assert fired(train([2.0] * 10 + [9.0] + [2.0] * 10)) == []  # one step is no trend
+
+
+def test_an_eval_loss_far_above_the_start() -> None:
+    (signal,) = fired(evaluated(train([2.0] * 3), {1: 2.5, 2: 3.0, 3: 1e29}), total=3)
+    assert (signal.name, signal.step) == ("diverged", 2)
+    assert signal.text.startswith("the eval loss is 3, far above the 2 of the start")
+    assert fired(evaluated(train([2.0] * 3), {2: 2.99}), total=3) == []
+
+
+def test_half_as_much_again_of_a_small_loss_is_not_far() -> None:
+    assert fired(evaluated(train([0.6] * 3), {2: 1.5}), total=3) == []
+    assert [s.name for s in fired(evaluated(train([0.6] * 3), {2: 1.7}), total=3)] == ["diverged"]
+
+
+def test_a_look_back_says_the_same_once_and_of_no_step_nothing() -> None:
+    watcher = Watcher(512, 1.0)
+    assert watcher.look_back(99.0, largest=1.0, step=1) == []  # every step was skipped
+    watcher.see(train([2.0])[0])
+    assert watcher.look_back(2.9, largest=65_504.0, step=1) == []
+    (signal,) = watcher.look_back(3.0, largest=1.0, step=1)
+    assert str(signal).startswith("step 1: the loss of the first step's rows is 3, far above the 2")
+    assert watcher.look_back(9.0, largest=1.0, step=1) == []
+    (huge,) = watcher.look_back(None, largest=1e28, step=1)
+    assert str(huge) == (
+        "step 1: the largest trained value is 1e+28, more than fp16 holds (65504): the learning "
+        "rate is far too high; lower optim.lr [huge-weights]"
+    )

@@ -45,7 +45,7 @@ def check_spec() -> int:
         print(f"override: {change}")
     for hint in [*hints(spec), *_length_hints(spec, params)]:
         print(f"hint: {hint}")
-    for warning in rounding_warnings(spec.optim):
+    for warning in rounding_warnings(spec.optim, micro_batches=spec.batch.grad_accum):
         print(f"warning: {warning}")
     print(f"valid: {run_name(spec.run.experiment, drift.overrides)}")
     return 0

@@ -20,6 +20,7 @@ Stored = Literal["fp32", "bf16", "fp16"]
 # than half of that, and relative to a number just below 2 half of it is 2^-9
 LOST_BELOW = 2.0**-9
 LOST = "2^-9 (0.2 %)"
+FULL_SUM = 256  # parts of a sum of equal ones: a further one may be half a last digit of the sum
 # an update is about as large as the learning rate; SGD's is as large as its gradient says
 LR_SIZED = frozenset(
     {
@@ -71,8 +72,9 @@ def without_master(precision: Precision, optim: Optim) -> list[Finding]:
     return [Finding("contradiction", message, file=FILE, field="optim.master_weights", fix=fix)]
 
 
-def rounding_warnings(optim: Optim) -> Iterator[str]:
-    """What is lost without master weights, with the numbers of this optimizer."""
+def rounding_warnings(optim: Optim, *, micro_batches: int) -> Iterator[str]:
+    """What is lost without master weights, with the numbers of this optimizer and of a step's
+    micro-batches (batch.grad_accum), whose gradients autograd adds in the parameter's type."""
     if optim.master_weights:
         return
     lost = (
@@ -91,3 +93,11 @@ def rounding_warnings(optim: Optim) -> Iterator[str]:
             f"keeps its value to {LOST} in a step, and so never falls; beta2 of at most 0.99, "
             "optim=adamw_8bit or optim=adafactor let it"
         )
+    if micro_batches > 1:
+        lost = (
+            f"batch.grad_accum {micro_batches} without master weights: the gradients of a step's "
+            f"micro-batches are added in bf16, where a part smaller than {LOST} of the sum is lost"
+        )
+        if micro_batches > FULL_SUM:
+            lost += f"; a sum of equal ones stops at {FULL_SUM} to {2 * FULL_SUM} of them"
+        yield f"{lost}. A larger batch.micro with a smaller batch.grad_accum adds fewer"

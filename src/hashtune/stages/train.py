@@ -23,7 +23,12 @@ from hashtune.store.loader import home
 from hashtune.store.manifest import read_manifest
 from hashtune.training import runs
 from hashtune.training.adapter import weights_file, write_adapter
-from hashtune.training.attention import check_probe, probe_row, run_probe
+from hashtune.training.attention import (
+    attention_backend,
+    check_probe,
+    probe_row,
+    run_probe,
+)
 from hashtune.training.backends import VARIABLE
 from hashtune.training.fused.check import check_fused, compare_fused, fused_counts
 from hashtune.training.guard import check_updates
@@ -32,7 +37,7 @@ from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
 from hashtune.training.model import Trainee
 from hashtune.training.origins import source_lines
-from hashtune.training.plan import Plan, Settings
+from hashtune.training.plan import Plan, Settings, row_to_prove
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
 from hashtune.training.space import full_disk
@@ -127,7 +132,7 @@ def settings_of(spec: Spec, folder: Path) -> Settings:
 
 def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> None:
     begun = ready(spec)
-    for warning in rounding_warnings(spec.optim):
+    for warning in rounding_warnings(spec.optim, micro_batches=spec.batch.grad_accum):
         frame.say(f"  warning: {warning}")
     trainee, plan, manifest = begun.trainee, begun.plan, begun.manifest
     facts: dict[str, object] = {"init_adapter": init_sha256(spec)}
@@ -156,7 +161,7 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
         prove=partial(
             prove_adapter,
             trainee,
-            row=plan.rows[plan.steps[0][0]],
+            row=row_to_prove(plan.rows[number] for step in plan.steps for number in step),
             updates=loop.progress.updates,
             start=begun.adapter,
         ),
@@ -175,20 +180,21 @@ def _aside(spec: Spec, trainee: Trainee) -> Aside:
 
 
 def _probe(trainee: Trainee, plan: Plan, layout: Layout) -> dict[str, object]:
-    row = probe_row(plan.rows, layout)
+    row, backend = probe_row(plan.rows, layout), attention_backend(trainee)
+    frame.say(f"  attention backend {backend}")
     if row is None:
-        return {"documents_apart": "no row holds two documents"}
+        return {"attention": backend, "documents_apart": "no row holds two documents"}
     probe = run_probe(trainee, row, layout)
     check_probe(probe)
     frame.say(f"  packed documents do not see each other: leak {probe.leak:.1e}")
-    return {"documents_apart": "proven before training"}
+    return {"attention": backend, "documents_apart": "proven before training"}
 
 
 def _fused(trainee: Trainee, plan: Plan) -> dict[str, object]:
     counts = fused_counts(trainee)
     if not any(counts.values()):
         return {"fused": "nothing"}
-    difference = compare_fused(trainee, plan.rows[0])
+    difference = compare_fused(trainee, row_to_prove(plan.rows))
     check_fused(difference, trainee.precision)
     frame.say(
         f"  fused parts give the plain model's values: loss off by {difference.loss:.1e}, "

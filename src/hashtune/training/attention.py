@@ -2,9 +2,11 @@
 
 Two probes on two documents A, B, laid out as training lays them out. Leak: with other tokens in A,
 B's hidden states stay put. Parity: B behind A and B alone have the same states, and positions. A
-negative control, the same tokens as one document, must fire, or the probe itself is broken.
+negative control, the same tokens as one document, must fire, or the probe itself is broken. What
+was probed is named as the layers have it, which may be another backend than the one asked for.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,8 +18,10 @@ from hashtune.errors import Finding, InputError
 from hashtune.records import IGNORE_INDEX, Row
 from hashtune.spec.schema import Layout
 from hashtune.training.batches import Batch, collate
+from hashtune.training.guard import UNTOUCHED
 from hashtune.training.layouts import batch_of
 from hashtune.training.model import Trainee
+from hashtune.training.own_values import INT8_STATES, in_int8
 
 # Relative to the largest state: a masked key adds exact zeros, a kernel may sum in another order.
 # fp16 has three bits more than bf16: an eighth of its tolerance. TF32 has as many bits as fp16.
@@ -27,12 +31,22 @@ PROBE_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Largest relative differences; `control` is the leak of A and B as one document."""
+    """Largest relative differences; `control` is the leak of A and B as one document. `backend`:
+    of attention, as attention_backend names it."""
 
     leak: float
     parity: float
     control: float
     tolerance: float
+    backend: str
+
+
+def attention_backend(trainee: Trainee) -> str:
+    """The attention function of transformers that the model's layers call: "sdpa", "eager",
+    documents.FUSED; several, where they differ, with commas between them."""
+    configs = [getattr(m, "config", None) for m in trainee.peft.get_base_model().model.modules()]
+    names = {getattr(config, "_attn_implementation", None) for config in configs}
+    return ", ".join(sorted(filter(None, names)))
 
 
 def probe_row(rows: Sequence[Row], layout: Layout = "rows") -> Row | None:
@@ -69,7 +83,10 @@ def run_probe(trainee: Trainee, row: Row, layout: Layout = "rows") -> Probe:
         control = _difference(one, _states(trainee, _other_a(trainee, merged, first))[:, first:])
     finally:
         trainee.peft.train(training)
-    return Probe(leak, parity, control, TOLERANCE[trainee.precision])
+    tolerance = TOLERANCE[trainee.precision]
+    if in_int8(trainee):
+        tolerance = max(tolerance, INT8_STATES)
+    return Probe(leak, parity, control, tolerance, attention_backend(trainee))
 
 
 def _documents(row: Row) -> Iterator[Row]:
@@ -90,11 +107,16 @@ def _other_a(trainee: Trainee, batch: Batch, first: int) -> Batch:
 
 def check_probe(probe: Probe) -> None:
     """Raise InputError when documents leak into each other or the probe cannot see a leak."""
+    if not all(map(math.isfinite, (probe.leak, probe.parity, probe.control))):
+        message = "the states of the first packed documents hold NaN or infinity: whether they see "
+        message += "each other cannot be told"
+        raise InputError(Finding("non-finite", message, field="base_model", fix=UNTOUCHED))
     if probe.control <= probe.tolerance:
         raise InputError(
             Finding(
                 "blind-probe",
-                f"of two documents as one the probe sees a difference of only {probe.control:.2e}",
+                f"of two documents as one the probe sees a difference of only {probe.control:.2e} "
+                f"with attention backend '{probe.backend}'",
                 fix="set data.packing=false; please report the model",
             )
         )
@@ -102,8 +124,9 @@ def check_probe(probe: Probe) -> None:
         raise InputError(
             Finding(
                 "attention-leak",
-                f"packed documents see each other: leak {probe.leak:.2e}, packed against alone "
-                f"{probe.parity:.2e}, tolerance {probe.tolerance:.0e}",
+                f"attention backend '{probe.backend}' leaks, packed documents see each other: leak "
+                f"{probe.leak:.2e}, packed against alone {probe.parity:.2e}, tolerance "
+                f"{probe.tolerance:.0e}",
                 field="data.packing",
                 fix="set data.packing=false, or use a base whose attention takes a document mask",
             )

@@ -56,14 +56,15 @@ def check_updates(updates: int, *, steps: int) -> None:
         raise InputError(Finding("non-finite", message, field="base_model", fix=UNTOUCHED))
 
 
-def check_eval_loss(loss: float, *, step: int, updates: int) -> None:
-    """Raise InputError for a held-out loss that is not finite: it cannot rank checkpoints."""
+def check_eval_loss(loss: float, *, step: int, updates: int, rows: str = "eval") -> None:
+    """Raise InputError for a loss that is not finite: held out it cannot rank checkpoints, and of
+    trained `rows` the weights are ruined."""
     if math.isfinite(loss):
         return
-    field, fix = "optim.lr", "lower optim.lr, or look at the eval data"
+    field, fix = "optim.lr", f"lower optim.lr, or look at the {rows} data"
     if not updates:
-        field, fix = "base_model", f"{UNTOUCHED}, or look at the eval data"
-    message = f"the eval loss after step {step} is {loss}"
+        field, fix = "base_model", f"{UNTOUCHED}, or look at the {rows} data"
+    message = f"the {rows} loss after step {step} is {loss}"
     raise InputError(Finding("non-finite", message, field=field, fix=fix))
 
 

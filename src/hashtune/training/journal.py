@@ -121,6 +121,12 @@ class Journal:
             self.say(f"      answer  {in_a_line(sample['answer'], most=SHOWN)}")
             self.say(f"      data    {in_a_line(sample['reference'], most=SHOWN)}")
 
+    def look_back(self, loss: float | None, *, largest: float) -> None:
+        """Say what the final weights give away: their largest value, and the loss of the first
+        step's rows."""
+        for signal in self.watcher.look_back(loss, largest=largest, step=self.progress.step):
+            self.say(f"  signal: {signal}")
+
     def _add(self, point: dict[str, Any]) -> None:
         self.progress.points.append(point)
         self.curves.log(point)

@@ -86,7 +86,21 @@ class Loop:
                 )
         self.journal.curves.end()
         self._select()
+        self._look_back()
         return self.progress
+
+    def _look_back(self) -> None:
+        """What the last updates did: the size of the weights, and without eval rows a loss."""
+        if not self.progress.updates:
+            return
+        loss = None
+        if not self.plan.eval_rows:
+            rows, batch = [self.plan.rows[n] for n in self.plan.steps[0]], self.settings.batch
+            loss = evaluate_loss(self.trainee, rows, micro=batch.micro, layout=batch.layout).loss
+            step, updates = self.progress.step, self.progress.updates
+            check_eval_loss(loss, step=step, updates=updates, rows="first step's")
+        sizes = [float(p.detach().abs().max()) for p in self.trainee.parameters.values()]
+        self.journal.look_back(loss, largest=max(sizes))
 
     def _open_journal(self) -> Journal:
         gauge = gauge_of(self.trainee, peak_tflops=self.aside.peak_tflops)
@@ -166,7 +180,9 @@ class Loop:
         self.meter.eval_seconds += time.monotonic() - started
         patience = self.settings.checkpoint.early_stop_patience
         self.journal.evaluation(result, samples, patience=patience)
-        if self.progress.best_loss is None or result.loss < self.progress.best_loss:
+        best = self.progress.best_loss
+        # before the first update there is no adapter to choose: it is refused as untrained
+        if self.progress.updates and (best is None or result.loss < best):
             self.progress.best_loss, self.progress.best_step = result.loss, step
         if self.stopped_early:
             self.say(f"  no better eval loss than at step {self.progress.best_step}: training ends")

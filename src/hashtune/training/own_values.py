@@ -65,8 +65,13 @@ def compare_own(trainee: Trainee, row: Row) -> Difference:
         states=_states_off(states, own_states),
         logits=_relative(logits.float(), theirs),
         loss=loss,
-        int8=bool(getattr(trainee.peft.get_base_model(), "is_loaded_in_8bit", False)),
+        int8=in_int8(trainee),
     )
+
+
+def in_int8(trainee: Trainee) -> bool:
+    """Whether the base is stored in int8, whose layers round what enters them."""
+    return bool(getattr(trainee.peft.get_base_model(), "is_loaded_in_8bit", False))
 
 
 def check_own(difference: Difference, precision: str) -> None:

@@ -1,6 +1,6 @@
 """What the loop is given: the packing plan and settings that fit it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,12 @@ def eval_without_targets() -> Finding:
 def targets(rows: Sequence[Row]) -> int:
     """Trained tokens of the rows: labels that some state predicts (a row's first has none)."""
     return sum(label != IGNORE_INDEX for row in rows for label in row.labels[1:])
+
+
+def row_to_prove(rows: Iterable[Row]) -> Row:
+    """The first row with a document of two tokens: of one alone nothing is trained, and attention
+    over one key does not feel its query."""
+    return next(row for row in rows if max(row.lengths) > 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from hashtune.store.full_weights import WEIGHTS as FULL_WEIGHTS
 from hashtune.training.adapter import WEIGHTS, compare
 from hashtune.training.batches import collate
 from hashtune.training.full import check_all_moved
+from hashtune.training.guard import UNTOUCHED
 from hashtune.training.model import Trainee
 from hashtune.training.soft_prompts import check_all_parts
 from hashtune.training.tokens import still_tokens
@@ -44,7 +45,7 @@ def prove_adapter(
 
     Raises:
         InputError: some lora_B, virtual token, row of an added token or trained weight is what it
-            was, or the adapter changes no logit.
+            was, or the adapter changes no logit, or the logits are not finite.
         AssertionError: the file does not give the trained adapter back, a fault of ours.
     """
     tensors = load_file(folder / (FULL_WEIGHTS if trainee.full else WEIGHTS))
@@ -64,12 +65,22 @@ def prove_adapter(
             base = _logits(trainee, row)
         with _written(trainee, folder, tensors):
             again = _logits(trainee, row)
+    if not bool(trained.isfinite().all()):
+        raise InputError(_not_finite(base, row, updates))
     off = float((trained - again).abs().max())
     assert torch.equal(trained, again), f"the written adapter's logits are off by up to {off:.1e}"
     if updates and torch.equal(trained, base):
         message = f"after {updates} updates the adapter changes no logit of row {row.row}"
         fix = "raise optim.lr" if trainee.full else "raise optim.lr or method.alpha"
         raise InputError(Finding("no-effect", message, field="optim.lr", fix=fix))
+
+
+def _not_finite(base: Tensor, row: Row, updates: int) -> Finding:
+    """Finite weights may give products that are not; where the base's are not, they are its own."""
+    message = f"after {updates} updates the logits of row {row.row} hold NaN or infinity"
+    if bool(base.isfinite().all()):
+        return Finding("non-finite", message, field="optim.lr", fix="lower optim.lr")
+    return Finding("non-finite", f"{message}, as the base's do", field="base_model", fix=UNTOUCHED)
 
 
 def check_moved(tensors: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> None:

@@ -10,6 +10,8 @@ at most half of the run, since a signal that needs 50 steps is never seen in a r
     eval-rising       the eval loss turns up, straight or in zigzags, while the train loss falls
     clipped           every gradient is clipped
     entropy-collapse  the model is far surer of its answers than they are right
+    diverged          the loss is far above that of the start
+    huge-weights      a trained value is larger than fp16 holds
 """
 
 import math
@@ -19,6 +21,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
+
+from hashtune.training.diverged import far_above, oversized, sentence
 
 WINDOW = 10  # steps a mean is taken over, as many as lie between two full lines of the journal
 # ln V is the loss of a uniform guess. 5 % is ours: a pretrained base on labels that it was meant
@@ -81,9 +85,20 @@ class Watcher:
             rules = [*self._starts(), *self._uniform(), *self._means(), *self._clipped()]
         else:
             self.evals.append((point["step"], point["eval/loss"], self._recent("train/loss")))
-            rules = [*self._rising()]
+            rules = [*self._rising(), *self._diverged("the eval loss", point["eval/loss"])]
+        return self._fire(rules, point["step"])
+
+    def look_back(self, loss: float | None, *, largest: float, step: int) -> list[Signal]:
+        """Take in the loss of the first step's rows after the last one and the largest of the
+        trained values, as `see` does a point."""
+        rules = [*oversized(largest)]
+        if loss is not None:
+            rules += self._diverged("the loss of the first step's rows", loss)
+        return self._fire(rules, step)
+
+    def _fire(self, rules: Iterable[tuple[str, str]], step: int) -> list[Signal]:
         known = {signal.name for signal in self.fired}
-        new = [Signal(name, point["step"], text) for name, text in rules if name not in known]
+        new = [Signal(name, step, text) for name, text in rules if name not in known]
         self.fired += new
         return new
 
@@ -137,6 +152,13 @@ class Watcher:
                 f"{loss:.2f}: the model is surer than it is right; a lower optim.lr or fewer "
                 "epochs help",
             )
+
+        yield from self._diverged(f"the mean loss of the last {window} steps", loss)
+
+    def _diverged(self, what: str, loss: float) -> Iterator[tuple[str, str]]:
+        start = self.first[0]["train/loss"] if self.first else math.inf  # all steps were skipped
+        if far_above(start, loss):
+            yield "diverged", sentence(what, start, loss)
 
     def _clipped(self) -> Iterator[tuple[str, str]]:
         window = self._window(CLIPPED_STEPS)

@@ -4,6 +4,7 @@ Of one real document, with every LoRA B set to small random numbers meanwhile: a
 gradients of A would be zero on both sides.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from hashtune.records import IGNORE_INDEX, Row
 from hashtune.training.batches import Batch, collate
 from hashtune.training.documents import DOCUMENTS, FUSED
 from hashtune.training.fused.attention import BLOCK
+from hashtune.training.guard import UNTOUCHED
 from hashtune.training.model import Trainee
 
 TOKENS = BLOCK + 16  # attention takes a second block
@@ -29,11 +31,13 @@ SPREAD = 0.02  # of the random B
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Relative differences: of the loss, and of the tensor whose gradient differs most."""
+    """Relative differences: of the loss, and of the tensor whose gradient differs most. `finite`:
+    whether the plain modules' own loss and gradients are; else there is nothing to compare with."""
 
     loss: float
     gradient: float
     name: str
+    finite: bool
 
 
 def fused_counts(trainee: Trainee) -> dict[str, int]:
@@ -43,7 +47,7 @@ def fused_counts(trainee: Trainee) -> dict[str, int]:
 
 
 def compare_fused(trainee: Trainee, row: Row) -> Difference:
-    """Loss and gradients of the row's first document on both ways. Parameters and random generators
+    """Loss and gradients of the row's first_document on both ways. Parameters and random generators
     are left as they were; there are no gradients before it and none after it."""
     batch = collate([first_document(row)])
     used = [trainee.device] if trainee.device.type == "cuda" else []
@@ -52,12 +56,18 @@ def compare_fused(trainee: Trainee, row: Row) -> Difference:
         with _plain(trainee) as plain:
             expected, own = gradients_of(plain, batch)
     off = {name: _difference(fused[name], own[name]) for name in own}
-    name = max(off, key=off.__getitem__)
-    return Difference(abs(loss - expected) / abs(expected), off[name], name)
+    name = max(off, key=lambda name: (math.isnan(off[name]), off[name]))  # NaN is the worst
+    finite = math.isfinite(expected) and all(bool(g.isfinite().all()) for g in own.values())
+    return Difference(abs(loss - expected) / abs(expected), off[name], name, finite)
 
 
 def check_fused(difference: Difference, precision: str) -> None:
-    """Raise InputError when fused parts do not give what the plain ones give."""
+    """Raise InputError when fused parts do not give what the plain ones give, or these nothing
+    finite."""
+    if not difference.finite:
+        message = "the loss or a gradient of the first document is NaN or infinite without any "
+        message += "fused part"
+        raise InputError(Finding("non-finite", message, field="base_model", fix=UNTOUCHED))
     loss, gradient = TOLERANCE[precision]
     # not >: catches NaN too
     if not (difference.loss <= loss and difference.gradient <= gradient):
@@ -69,10 +79,13 @@ def check_fused(difference: Difference, precision: str) -> None:
 
 
 def first_document(row: Row) -> Row:
-    """The row's first document, cut short, every token but the first one trained."""
-    ids = row.input_ids[: min(row.lengths[0], TOKENS)]
+    """The row's first document of two tokens or more, cut short, every token but the first one
+    trained."""
+    place = next(i for i, length in enumerate(row.lengths) if length > 1)
+    start, length = sum(row.lengths[:place]), row.lengths[place]
+    ids = row.input_ids[start : start + min(length, TOKENS)]
     labels = [IGNORE_INDEX, *ids[1:]]
-    return Row(row.row, row.example_ids[:1], [len(ids)], ids, labels)
+    return Row(row.row, [row.example_ids[place]], [len(ids)], ids, labels)
 
 
 def gradients_of(trainee: Trainee, batch: Batch) -> tuple[float, dict[str, Tensor]]:
