@@ -42,6 +42,7 @@ ROW_RULES = (
     "null",
     "role-order",
     "train-weight",
+    "unknown-field",
     "unknown-role",
     "wrong-type",
 )
