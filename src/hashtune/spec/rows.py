@@ -74,6 +74,7 @@ TALK_RULES = (
     "train",
     "train-weight",
     "turn-end",
+    "two-reasonings",
     "unstable",
     "weight",
 )
