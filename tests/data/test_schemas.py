@@ -240,3 +240,16 @@ def test_fields_of_messages_that_only_a_template_could_read_are_counted():
     parsed = parse({"messages": messages, "meta": 1}, {"messages": messages})
     assert parsed.bad == []
     assert parsed.extra == {"meta": 1, "messages[].refusal": 2, "messages[].loss": 2}
+
+
+@pytest.mark.parametrize("mask", [{"train": False}, {"weight": 0}, {"weight": 0.0}])
+def test_a_mask_of_a_whole_row_is_refused(mask):
+    """Only counted, the row would be trained that says it should not be."""
+    [name] = mask
+    said = f"d.jsonl:1: {name}: is read in messages only, not of a row [unknown-field]"
+    lines = told(parse({"instruction": "u", "output": "a", **mask}, schema="instruction"))
+    assert [line.split("\n")[0] for line in lines] == [said]
+    lines = told(parse({"messages": [USER, ANSWER], **mask}))
+    assert [line.split("\n")[0] for line in lines] == [said]
+    other = parse({"messages": [USER, ANSWER], "train": True, "weight": 2.5})
+    assert (other.bad, other.extra) == ([], {"train": 1, "weight": 1})

@@ -11,6 +11,7 @@ from hashtune.records import REASONING, Message
 from hashtune.spec.rows import FIELDS, NEEDED, Schema
 
 MAY_BE_IN_A_MESSAGE = ("name", "tool_calls", "tool_call_id", "train", "weight", *REASONING)
+MASKS = ("train", "weight")
 IN_A_MESSAGE = frozenset(("role", "content", *MAY_BE_IN_A_MESSAGE))
 _PLAIN = 2  # a message of so many fields has no other than role and content
 
@@ -29,6 +30,12 @@ def may_be_in_a_row(schema: Schema, fields: Mapping[str, str]) -> frozenset[str]
     """The file's own names of the fields that a row may lack; one that it needs is missing."""
     optional = FIELDS[schema] - set(NEEDED[schema]) - {"id"}
     return optional - fields.keys() | {fields[name] for name in optional & fields.keys()}
+
+
+def masks_of_row(row: Mapping[str, Any], unread: Collection[str]) -> Iterator[str]:
+    """The unread fields of a row that would mask it if it were a message (`train: false`,
+    `weight: 0`); with another value they ask for nothing."""
+    yield from (name for name in MASKS if name in unread and row[name] in (False, 0))
 
 
 def others(messages: Iterable[Message]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hashtune import spelling, writers
-from hashtune.data.field_names import may_be_in_a_row, others
+from hashtune.data.field_names import masks_of_row, may_be_in_a_row, others
 from hashtune.data.layouts import to_messages
 from hashtune.data.lines import ReadRow
 from hashtune.data.messages import Place, is_blank, kind, misspelled
@@ -23,6 +23,7 @@ from hashtune.spec.rows import FIELDS, NEEDED, Schema
 SIGNS = {needed[0]: schema for schema, needed in NEEDED.items()}
 SAME_NAMES: Mapping[str, str] = MappingProxyType({})
 ID_HEX = 16
+DROP = "leave the row out, or write it as messages and mask its answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,10 @@ def each_row(
         messages, findings = _convert(value, schema, place)
         if unread:
             findings = findings + misspelled(dict.fromkeys(unread), optional, place)
+            findings += [
+                place.finding("unknown-field", name, "is read in messages only, not of a row", DROP)
+                for name in masks_of_row(row.value, unread)
+            ]
         if findings:
             findings = [_in_file_words(finding, fields, row.element) for finding in findings]
             yield BadRow(content_id(row.value), row.line, findings)
