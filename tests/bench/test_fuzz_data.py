@@ -87,8 +87,8 @@ PLANTED = [
     (examples, "control_tokens", no_check, "expected 'control-token'"),
     (examples, "check_contents", no_findings, "expected 'dropped'"),
     (bodies, "_check_reasoning", no_check, "expected 'open-reasoning'"),
-    (examples, "trained_turns", every_turn, "tokenize finds nothing, expected 'nothing-to-learn'"),
-    (examples, "trained_turns", last_turn, "trained is"),
+    (examples, "trained_turns", every_turn, "expected 'nothing-to-learn'"),
+    (examples, "trained_turns", last_turn, "'proof'"),  # chat/owed.py is the first to tell
     (chunks, "tally", count_one_less, "rows in, report says"),
     (chunks, "Chunk", crash, "RecursionError"),
 ]
@@ -98,6 +98,21 @@ PLANTED = [
 def test_a_planted_fault_is_caught(fuzz_data, tmp_path, monkeypatch, fault):
     module, name, planted, said = fault
     monkeypatch.setattr(module, name, planted)
+    found = (fuzz_data.fuzz(0, range(at, at + 1), tmp_path)[0] for at in range(FILES))
+    assert any(said in failure for failures in found for failure in failures)
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        (every_turn, "tokenize finds nothing, expected 'nothing-to-learn'"),
+        (last_turn, "trained is"),
+    ],
+)
+def test_wrong_turns_are_caught_without_the_proof(fuzz_data, tmp_path, monkeypatch, planted, said):
+    """chat/owed.py tells first; the files' own statement tells too."""
+    monkeypatch.setattr(examples, "turn_faults", lambda *_asked, **_policies: [])
+    monkeypatch.setattr(examples, "trained_turns", planted)
     found = (fuzz_data.fuzz(0, range(at, at + 1), tmp_path)[0] for at in range(FILES))
     assert any(said in failure for failures in found for failure in failures)
 

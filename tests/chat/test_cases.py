@@ -159,6 +159,14 @@ def test_c05_system_role_rejected(real: Any) -> None:
 
 
 @published
+def test_c05_is_one_error_however_many_turns_follow(real: Any) -> None:
+    messages = talk(("system", "s"), *[(U, "hi"), (A, "yo")] * 6)
+    for turns in (3, 5, 13):
+        (finding,) = refused(real("google-gemma-2-2b-it"), messages[:turns])
+        assert (finding.rule, finding.field) == ("template-refuses", "messages[0].role")
+
+
+@published
 def test_c07_alternation_required(real: Any) -> None:
     """The stages are in tests/stages/test_row_policy.py. A first answer has no prompt, so it is
     context where the template takes it, and never trained."""

@@ -160,3 +160,47 @@ def test_normalise_joins_text_parts_as_they_are() -> None:
     (message,) = normalise([{"role": "user", "content": parts}])
     assert message == {"role": "user", "content": "one two\n"}
     assert normalise([{"role": "user", "content": []}]) == [{"role": "user", "content": ""}]
+
+
+@pytest.mark.parametrize(
+    ("call", "path"),
+    [
+        ({"function": {"name": "f", "parameters": {"a": 1}}}, ".function.parameters"),
+        ({"function": {"name": "f", "args": '{"a": 1}', "strict": None}}, ".function.args"),
+        ({"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1}}, ".input"),
+        ({"function": {"name": "f", "arguments": {}}, "name": "g"}, ".name"),
+        ({"function": {"name": "f"}, "arguments": {"a": 1}}, ".arguments"),
+        ({"function": {"name": " ", "arguments": {}}}, ".function.name"),
+    ],
+)
+def test_a_call_whose_arguments_nobody_would_read_is_refused(call: Any, path: str) -> None:
+    """Let pass, the call would be trained with {} for its arguments."""
+    messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    found = [(field, rule) for field, rule, _ in check_messages(messages)]
+    assert found == [(f"messages[1].tool_calls[0]{path}", "tool-calls")]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"name": "f", "id": "1", "index": 0, "type": "function"},
+        {"function": {"name": "f", "parameters": None}, "name": None, "index": 0},
+        {"function": {"name": "f", "arguments": None, "description": "more"}},
+    ],
+)
+def test_a_call_without_arguments_is_none_of_these(call: Any) -> None:
+    messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert check_messages(messages) == []
+
+
+def test_two_reasonings_of_one_answer_are_refused() -> None:
+    """A template prints one of them, and the other would be lost without a word."""
+    both = {**ANSWER, "reasoning_content": "one", "thinking": "two"}
+    assert check_messages([USER, both]) == [
+        (
+            "messages[1].thinking",
+            "two-reasonings",
+            "another text than 'reasoning_content' has: a template prints one of them",
+        )
+    ]
+    assert check_messages([USER, {**both, "thinking": "one", "reasoning": None}]) == []

@@ -12,7 +12,7 @@ from hashtune.spec.rows import TALK_RULES, policy_faults
 # the template, the tokenizer, the spec or our own proof is at fault; over-length has its own policy
 STOPPING = {
     *("proof", "computed-text", "rewritten", "rebuilt", "several-examples"),
-    *("no-stop", "no-eos", "no-template", "not-utf8", "unstable-render"),
+    *("no-stop", "no-eos", "no-template", "not-utf8", "stops", "unstable-render"),
     *("template-hash", "template-kwargs", "template-path"),
     *("drop-share", "nothing-left", "over-length"),
 }

@@ -118,6 +118,32 @@ def test_reserved_arguments(tokenizer: Any, sources: dict[str, str], tmp_path: P
     ]
 
 
+def test_an_argument_that_the_template_does_not_read_is_refused(
+    tokenizer: Any, sources: dict[str, str], tmp_path: Path
+) -> None:
+    """`enable_thinkng: false` would train what `enable_thinking: true` prints."""
+    text = "{% if not quick is defined %}{% set quick = false %}{% endif %}{{ quick }}"
+    text += sources["chatml"]
+    tokenizer.chat_template = text
+    assert load_template(tokenizer, settings(text, template_kwargs={"quick": 1}), root=tmp_path)
+    spec = settings(text, template_kwargs={"quick": True, "quikc": True})
+    with pytest.raises(InputError) as caught:
+        load_template(tokenizer, spec, root=tmp_path)
+    [finding] = caught.value.findings
+    assert (finding.rule, finding.field) == ("template-kwargs", "tokenizer.template_kwargs.quikc")
+    assert (finding.message, finding.fix) == (
+        "the template base reads no 'quikc'",
+        "did you mean 'quick'?",
+    )
+
+
+def test_a_blank_stop_is_refused(tokenizer: Any, sources: dict[str, str], tmp_path: Path) -> None:
+    spec = settings(sources["chatml"], stops=["<|end|>", ""])
+    with pytest.raises(InputError) as caught:
+        load_template(tokenizer, spec, root=tmp_path)
+    assert [f.field for f in caught.value.findings] == ["tokenizer.stops[1]"]
+
+
 def test_date_is_pinned_not_read_from_the_clock(tokenizer: Any) -> None:
     text = (
         "{% macro today() %}{{ strftime_now('%d %b %Y') }}{% endmacro %}\n"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hashtune.chat import bodies as bodies_module
+from hashtune.chat import examples as examples_module
 from hashtune.chat import proof as proof_module
 from hashtune.chat.examples import tokenize_conversation
 from hashtune.chat.labels import label
@@ -145,6 +146,64 @@ def test_a_bug_inside_the_second_derivation_is_refused(
         return Expected(expected.text, spans)
 
     monkeypatch.setattr(proof_module, "expect", wrong)
+    with pytest.raises(InputError, match="proof"):
+        tokenize_conversation(Conversation("c", "s", messages, 1), template, stops, **POLICIES)
+
+
+Turns = list[int]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda turns: turns[1:], lambda turns: turns[:-1], lambda turns: [turns[0], turns[-2]]],
+)
+def test_a_turn_that_the_first_derivation_forgets_is_refused(
+    case: Case, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Turns], Turns]
+) -> None:
+    """The proof of an example knows its own turns only: the row says which there must be."""
+    template, messages, _, stops = case
+    right = examples_module.trained_turns
+    monkeypatch.setattr(examples_module, "trained_turns", lambda *asked: wrong(right(*asked)))
+    with pytest.raises(InputError, match="the row asks for"):
+        tokenize_conversation(Conversation("c", "s", messages, 1), template, stops, **POLICIES)
+
+
+def test_a_body_that_the_first_derivation_loses_is_refused(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template, messages, _, stops = case
+    right = examples_module.layouts
+
+    def wrong(*asked: Any, **policies: Any) -> list[Any]:
+        return [dataclasses.replace(p, bodies=p.bodies[1:]) for p in right(*asked, **policies)]
+
+    monkeypatch.setattr(examples_module, "layouts", wrong)
+    with pytest.raises(InputError, match="the row asks for"):
+        tokenize_conversation(Conversation("c", "s", messages, 1), template, stops, **POLICIES)
+
+
+@pytest.mark.parametrize("mask", [{"train": False}, {"weight": 0}])
+@pytest.mark.parametrize("loss_on", ["assistant", "last_assistant"])
+def test_a_masked_answer_that_is_trained_is_refused(
+    case: Case, monkeypatch: pytest.MonkeyPatch, mask: dict[str, Any], loss_on: str
+) -> None:
+    template, messages, _, stops = case
+    messages = [*messages[:-1], {**messages[-1], **mask}]
+    turns = [k for k, m in enumerate(messages) if m["role"] == "assistant"]
+    turns = turns if loss_on == "assistant" else turns[-1:]
+    monkeypatch.setattr(examples_module, "trained_turns", lambda *asked: turns)
+    with pytest.raises(InputError, match="the row asks for"):
+        policies = {**POLICIES, "loss_on": loss_on}
+        tokenize_conversation(Conversation("c", "s", messages, 1), template, stops, **policies)
+
+
+def test_a_prompt_that_the_first_derivation_cuts_short_is_refused(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newline of the header would be trained."""
+    template, messages, _, stops = case
+    right = type(template).prompt
+    monkeypatch.setattr(type(template), "prompt", lambda self, asked: right(self, asked)[:-1])
     with pytest.raises(InputError, match="proof"):
         tokenize_conversation(Conversation("c", "s", messages, 1), template, stops, **POLICIES)
 

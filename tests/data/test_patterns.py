@@ -151,6 +151,14 @@ def test_a_broken_list_is_refused_with_all_its_lines(tmp_path):
     assert "did you mean 'luhn'?" in findings[4].message
 
 
+@pytest.mark.parametrize("lines", [[], ["", "  "]])
+def test_a_list_without_a_pattern_is_refused(tmp_path, lines):
+    """A filter that the spec names and that finds nothing would look like clean data."""
+    _, [finding] = load_patterns([pinned(tmp_path, *lines)], tmp_path)
+    assert (finding.rule, finding.field) == ("pattern", "cleaning.patterns[0]")
+    assert finding.message == "holds no pattern, so nothing would be found"
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

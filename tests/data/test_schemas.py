@@ -188,3 +188,74 @@ def test_masked_turns_are_accepted():
 )
 def test_blank(text, blank):
     assert is_blank(text) is blank
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\u2800", "\u3164\uffa0", "\u115f\u1160", "\u034f", "\ufe0f", "\U000e0101 \u17b4", "\u180b"],
+)
+def test_a_text_of_letters_that_nobody_sees_is_blank(text):
+    """Fillers, joiners, selectors, the empty cell of Braille: their categories are those of letters
+    and marks, and a model would be trained to answer with nothing."""
+    assert fault(USER, {"role": "assistant", "content": text}) == [
+        "messages[1].content: blank [blank]"
+    ]
+    assert not is_blank(f"{text}a")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("Train", False, "train"),
+        ("WEIGHT", 0, "weight"),
+        ("toolCalls", [], "tool_calls"),
+        ("tool-call-id", "x", "tool_call_id"),
+        ("reasoningContent", "hm", "reasoning_content"),
+    ],
+)
+def test_a_field_of_a_message_in_another_spelling_is_refused(name, value, right):
+    """Let pass, the masked answer would be trained, the call and the reasoning be lost."""
+    said = f"messages[1].{name}: not read; did you mean {right!r}? [unknown-field]"
+    assert fault(USER, {**ANSWER, name: value}) == [said]
+
+
+def test_a_field_of_a_row_in_another_spelling_is_refused():
+    row = {"instruction": "u", "Input": "x", "output": "a", "Id": 3, "inputs": 1}
+    assert told(parse(row, schema="instruction")) == [
+        "d.jsonl:1: Input: not read; did you mean 'input'? [unknown-field]"
+    ]
+    row = {"instruction": "u", "output": "a", "Group": "x", "kunde": "y"}
+    mapped = parse_rows(
+        [(1, row)], schema="instruction", source="s", shown="d", fields={"group": "kunde"}
+    )
+    assert (told(mapped), mapped.extra) == ([], {"Group": 1})
+
+
+def test_the_old_layout_of_a_call_is_refused():
+    """No template reads it: beside a content the call would be lost without a word."""
+    old = {"function_call": {"name": "f", "arguments": "{}"}}
+    said = "messages[1].function_call: the old layout of a call, which no template prints"
+    for content in ("I call.", "", None):
+        lines = fault(USER, {"role": "assistant", "content": content, **old})
+        assert [line.split("\n")[0] for line in lines] == [f"{said} [function-call]"]
+    assert fault(USER, {**ANSWER, "function_call": None}) == []
+
+
+def test_fields_of_messages_that_only_a_template_could_read_are_counted():
+    messages = [{**USER, "name": "Ann"}, {**ANSWER, "refusal": None, "loss": False, "train": True}]
+    parsed = parse({"messages": messages, "meta": 1}, {"messages": messages})
+    assert parsed.bad == []
+    assert parsed.extra == {"meta": 1, "messages[].refusal": 2, "messages[].loss": 2}
+
+
+@pytest.mark.parametrize("mask", [{"train": False}, {"weight": 0}, {"weight": 0.0}])
+def test_a_mask_of_a_whole_row_is_refused(mask):
+    """Only counted, the row would be trained that says it should not be."""
+    [name] = mask
+    said = f"d.jsonl:1: {name}: is read in messages only, not of a row [unknown-field]"
+    lines = told(parse({"instruction": "u", "output": "a", **mask}, schema="instruction"))
+    assert [line.split("\n")[0] for line in lines] == [said]
+    lines = told(parse({"messages": [USER, ANSWER], **mask}))
+    assert [line.split("\n")[0] for line in lines] == [said]
+    other = parse({"messages": [USER, ANSWER], "train": True, "weight": 2.5})
+    assert (other.bad, other.extra) == ([], {"train": 1, "weight": 1})

@@ -163,3 +163,10 @@ def test_a_line_above_the_limit_is_refused_with_its_size(tmp_path, monkeypatch):
 def test_a_long_cell_below_the_limit_is_read(tmp_path):
     rows, log = read(tmp_path, b'a,b\n"' + b"x" * 1_000_000 + b'",1\n')
     assert ([len(row.value["a"]) for row in rows], log.findings) == ([1_000_000], [])
+
+
+def test_a_header_in_the_middle_is_two_files_joined(tmp_path):
+    """Read as a row, the names of the columns would be trained as an answer."""
+    rows, log = read(tmp_path, b"a,b\n1,2\na,b\n3,4\n")
+    assert [row.line for row in rows] == [2, 4]
+    assert told(log) == [("header-again", 3, "the header again: two files were joined")]

@@ -42,6 +42,8 @@ def test_unknown_keys_name_the_nearest(params):
         ("data", "packing", "yes"),
         ("base_model", "sha256", "abc"),
         ("tokenizer", "date", "today"),
+        ("tokenizer", "date", "2026-02-30"),  # else an unexpected exception in tokenize
+        ("tokenizer", "date", "2026-13-01"),
         ("eval_gate", "confidence", 1.0),
     ],
 )

@@ -106,8 +106,8 @@ def layouts(
             single.append(derive(turn))
         except InputError as error:
             found += error.findings
-    if found:
-        raise InputError(found)
+    if found:  # a message that the template refuses is one fault, however many turns follow it
+        raise InputError(list(dict.fromkeys(found)))
     if any(layout.rebuilt for layout in single):
         return single
     last = single[-1]

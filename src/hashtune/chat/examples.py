@@ -10,6 +10,7 @@ from hashtune.chat.contents import check_contents
 from hashtune.chat.control import control_tokens, escape, escape_faults
 from hashtune.chat.labels import label_text
 from hashtune.chat.messages import OWN_FIELDS, check_messages, trained_turns, untrained_answers
+from hashtune.chat.owed import turn_faults
 from hashtune.chat.own_text import computed_texts
 from hashtune.chat.proof import prove
 from hashtune.chat.stops import StopSet
@@ -59,6 +60,12 @@ def tokenize_conversation(
         plan = layouts(template, messages, stops, turns=turns, unstable=unstable, mismatch=mismatch)
         found, altered = check_contents(template, messages, plan)
         found += computed_texts(template, messages, plan, stops)
+        found += turn_faults(
+            conversation.messages,
+            [[body.turn for body in layout.bodies] for layout in plan],
+            loss_on=loss_on,
+            unstable=unstable,
+        )
         examples = []
         for layout in plan if not found else ():
             examples.append(example := _example(conversation, template, layout, len(plan)))

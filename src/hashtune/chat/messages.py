@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from hashtune import parts
+from hashtune.chat.calls import broken_call
 from hashtune.errors import Finding, InputError
 from hashtune.records import Message, contradicts_itself
 from hashtune.strict_json import StrictJsonError, parse_strict
@@ -143,6 +144,10 @@ def _check_message(path: str, message: Message) -> list[Broken]:
     for field in REASONING_FIELDS:
         if not isinstance(message.get(field), str | None):
             found.append((f"{path}.{field}", "content-type", "expected text"))
+    texts = {field: message[field] for field in REASONING_FIELDS if message.get(field)}
+    if len(set(map(str, texts.values()))) > 1:
+        said = f"another text than {next(iter(texts))!r} has: a template prints one of them"
+        found.append((f"{path}.{list(texts)[-1]}", "two-reasonings", said))
     return found + _check_calls(path, calls) + _check_weight(path, message)
 
 
@@ -169,12 +174,12 @@ def _check_calls(path: str, calls: object) -> list[Broken]:
     found: list[Broken] = []
     for index, call in enumerate(calls):
         where = f"{path}.tool_calls[{index}]"
-        nested = isinstance(call, dict) and "function" in call
+        if broken := list(broken_call(call)):
+            found += [(f"{where}{part}", "tool-calls", said) for part, said in broken]
+            continue
+        nested = "function" in call
         function = call["function"] if nested else call
         where += ".function" if nested else ""
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            found.append((f"{where}.name", "tool-calls", "expected the name of a function"))
-            continue
         try:
             parse_arguments(function.get("arguments"))
         except ValueError as error:

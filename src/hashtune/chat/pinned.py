@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.chat.failures import of_template
+from hashtune.chat.rendering import names_read
 from hashtune.chat.template import Template
-from hashtune.errors import Finding, InputError
+from hashtune.errors import Finding, InputError, nearest
 from hashtune.spec.schema import TokenizerSpec
 from hashtune.writers import sha256_bytes
 
@@ -35,8 +36,8 @@ def load_template(tokenizer: Any, settings: TokenizerSpec, *, root: Path) -> Tem
     """The pinned template: the base's own ("base") or a file below `root`.
 
     Raises:
-        InputError: it is absent, its sha256 is not the pinned one, its arguments are reserved, or
-            it cannot render a user message.
+        InputError: it is absent, its sha256 is not the pinned one, its arguments are reserved or
+            read nowhere in it, a stop is blank, or it cannot render a user message.
     """
     text = _source(tokenizer, settings.chat_template, root)
     found: list[Finding] = []
@@ -49,6 +50,11 @@ def load_template(tokenizer: Any, settings: TokenizerSpec, *, root: Path) -> Tem
         where = f"tokenizer.template_kwargs.{key}"
         fix = "set tokenizer.date" if key in ("date_string", "strftime_now") else "remove it"
         found.append(Finding("template-kwargs", "is set by hashtune itself", field=where, fix=fix))
+    found += [
+        Finding("stops", "blank, so it ends no turn", field=f"tokenizer.stops[{index}]")
+        for index, stop in enumerate(settings.stops)
+        if not stop
+    ]
     if found:
         raise InputError(found)
     template = Template(
@@ -65,7 +71,25 @@ def load_template(tokenizer: Any, settings: TokenizerSpec, *, root: Path) -> Tem
         template.render([{"role": "user", "content": "hi"}], add_generation_prompt=True)
     except InputError as error:
         raise InputError([of_template(found, template.name) for found in error.findings]) from error
+    if unread := _unread(text, settings):
+        raise InputError(unread)
     return template
+
+
+def _unread(text: str, settings: TokenizerSpec) -> list[Finding]:
+    """A finding for each argument that the template cannot see: a slip of the pen, with which it
+    would print something else than was asked for."""
+    names = names_read(text)
+    return [
+        Finding(
+            "template-kwargs",
+            f"the template {settings.chat_template} reads no {key!r}",
+            field=f"tokenizer.template_kwargs.{key}",
+            fix=nearest(key, names - RESERVED),
+        )
+        for key in settings.template_kwargs
+        if key not in names
+    ]
 
 
 def _source(tokenizer: Any, name: str, root: Path) -> str:

@@ -68,6 +68,12 @@ def drawn_names(text: str) -> list[str]:
     return [name for name in CHANCE if name in (filters if name == "random" else names)]
 
 
+def names_read(text: str) -> frozenset[str]:
+    """The names that a template reads, those that it also sets among them."""
+    parsed = _parsed(text).environment.parse(text)
+    return frozenset(name.name for name in parsed.find_all(nodes.Name) if name.ctx == "load")
+
+
 def _environment(text: str) -> Environment:
     """The environment of transformers with a `tojson` that keeps spellings."""
     environment: Environment = _parsed(text).environment.overlay()

@@ -1,7 +1,8 @@
 """The second derivation of an example's text and trained ranges, by marks written into contents.
 
 The marks are rendered once for all messages; where they come out, the fields end. It shares no
-helper with bodies.py and at_once.py, so that a fault there disagrees with it.
+helper with bodies.py and at_once.py, so that a fault there disagrees with it; which turns must be
+trained, owed.py tells. What both ask are the template and the stops.
 """
 
 import re
@@ -108,11 +109,19 @@ def _prompt_ends(
             return known
     ends = []
     for turn in turns:
-        prompt = template.prompt(messages[:turn])
+        prompt = _asked(template, messages[:turn])
         if not whole.startswith(prompt):
             return f"the prompt of messages[{turn}] is no start of the text"
         ends.append(len(prompt))
     return ends
+
+
+def _asked(template: Template, messages: Sequence[Message]) -> str:
+    """What inference gives: the template's own prompt, or under as_stored the header of an answer
+    as evaluation finds it."""
+    if template.stored_header:
+        return template.prompt(messages)
+    return template.render(messages, add_generation_prompt=True)
 
 
 def _by_addition(
@@ -132,7 +141,7 @@ def _by_addition(
         for turn in {same[0], same[len(same) // 2], same[-1]}:
             if turn - 1 not in places:
                 return None
-            prompts[turn] = template.prompt(messages[:turn])
+            prompts[turn] = _asked(template, messages[:turn])
             history = template.render(messages[:turn])
             addition = prompts[turn].removeprefix(history) or prompts[turn][places[turn - 1][1] :]
             if added.setdefault(role, addition) != addition:
@@ -171,7 +180,7 @@ def expect_rebuilt(
     ids: list[int],
 ) -> Expected | str:
     """Prompt, content (perhaps without the opening tag that the prompt printed) and a stop."""
-    prompt, content = template.prompt(messages[:-1]), str(messages[-1]["content"])
+    prompt, content = _asked(template, messages[:-1]), str(messages[-1]["content"])
     tag = prompt.rstrip()[prompt.rstrip().rfind("<") :]
     bare = content.lstrip().removeprefix(tag).lstrip("\n")
     for written in (content, bare):

@@ -3,12 +3,14 @@
 Other fields of a message (name, tool_call_id, ...) are kept as written: chat templates print them.
 """
 
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hashtune import parts
+from hashtune.data.field_names import MAY_BE_IN_A_MESSAGE, meant
 from hashtune.errors import Finding, nearest
 from hashtune.records import contradicts_itself
 
@@ -17,6 +19,8 @@ OTHER_TEXTS = {  # fields that some templates print, and the JSON types they may
     **dict.fromkeys(("reasoning_content", "thinking", "reasoning", "name"), ("string", "null")),
     "tool_call_id": ("string", "number", "null"),
 }
+OLD_CALL = "function_call"
+CALLS = ("tool_calls", OLD_CALL)
 FOREIGN_ROLES = {
     "human": "user",
     "gpt": "assistant",
@@ -57,11 +61,18 @@ def kind(value: object) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """True when nothing in the text can be seen: spaces, control and zero-width characters."""
-    return not any(unicodedata.category(c) not in _UNSEEN for c in text)
+    """True when nothing in the text can be seen: spaces, control and zero-width characters, blank
+    letters, selectors of a character's look."""
+    return not any(unicodedata.category(c) not in _UNSEEN and not _BLANK.match(c) for c in text)
 
 
 _UNSEEN = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
+# Default_Ignorable_Code_Point of Unicode's DerivedCoreProperties.txt as far as its categories are
+# others (fillers of Hangul and Khmer, joiners, selectors), and the empty cell of Braille
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
 
 
 def check_text(
@@ -113,6 +124,7 @@ def check_message(message: object, field: str, place: Place) -> list[Finding]:
     findings += _check_content(message, field, place)
     findings += _check_calls(message, field, place)
     findings += _check_others(message, field, place)
+    findings += misspelled(message, MAY_BE_IN_A_MESSAGE, place, within=f"{field}.")
     if "train" in message and not isinstance(message["train"], bool):
         found = kind(message["train"])
         text = f"expected true or false, got {found}"
@@ -147,7 +159,7 @@ def _check_content(message: Mapping[str, Any], field: str, place: Place) -> list
         if broken:
             return broken
         message = parts.with_text(message)
-    calls = message.get("role") == "assistant" and bool(message.get("tool_calls"))
+    calls = message.get("role") == "assistant" and any(map(message.get, CALLS))
     if calls and message.get("content") is None:  # beside calls no content and null are one
         return []
     if "content" in message and message["content"] is None:
@@ -168,6 +180,10 @@ def _check_others(message: Mapping[str, Any], field: str, place: Place) -> list[
 def _check_calls(message: Mapping[str, Any], field: str, place: Place) -> list[Finding]:
     calls = message.get("tool_calls")
     path = f"{field}.tool_calls"
+    if message.get(OLD_CALL) is not None:
+        text = "the old layout of a call, which no template prints"
+        fix = 'write tool_calls: [{"type": "function", "function": {"name": "...", ...}}]'
+        return [place.finding("function-call", f"{field}.{OLD_CALL}", text, fix)]
     if calls is None:
         return []
     if not isinstance(calls, list):
@@ -178,6 +194,16 @@ def _check_calls(message: Mapping[str, Any], field: str, place: Place) -> list[F
         place.finding("wrong-type", f"{path}[{index}]", f"expected object, got {kind(call)}")
         for index, call in enumerate(calls)
         if not isinstance(call, dict)
+    ]
+
+
+def misspelled(
+    holder: Mapping[str, Any], known: Collection[str], place: Place, *, within: str = ""
+) -> list[Finding]:
+    """Findings for fields that mean one of the known ones; `within` is the path of the holder."""
+    return [
+        place.finding("unknown-field", f"{within}{name}", f"not read; did you mean {right!r}?")
+        for name, right in meant(holder, known)
     ]
 
 

@@ -71,13 +71,16 @@ def load_patterns(files: Sequence[PatternFile], root: Path) -> tuple[list[Patter
         if fault:
             findings.append(fault)
             continue
-        log = Log(file.uri)
+        log, before = Log(file.uri), len(patterns)
         for line, row, _ in rows_of_jsonl(path, log):
             made = _pattern(row, file)
             if isinstance(made, Pattern):
                 patterns.append(made)
             else:
                 log.findings.append(Finding("pattern", made, file=file.uri, line=line))
+        if len(patterns) == before and not log.findings:
+            said = "holds no pattern, so nothing would be found"
+            log.findings.append(Finding("pattern", said, file=file.uri, field=name))
         broken = [replace(finding, rule="pattern") for finding in log.findings]
         findings += sorted(broken, key=lambda finding: finding.line or 0)
     counted = Counter(pattern.name for pattern in patterns)

@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 from hashtune import spelling, writers
+from hashtune.data.field_names import masks_of_row, may_be_in_a_row, others
 from hashtune.data.layouts import to_messages
 from hashtune.data.lines import ReadRow
-from hashtune.data.messages import Place, is_blank, kind
+from hashtune.data.messages import Place, is_blank, kind, misspelled
 from hashtune.errors import Finding
 from hashtune.records import Conversation
 from hashtune.spec.rows import FIELDS, NEEDED, Schema
@@ -22,6 +23,7 @@ from hashtune.spec.rows import FIELDS, NEEDED, Schema
 SIGNS = {needed[0]: schema for schema, needed in NEEDED.items()}
 SAME_NAMES: Mapping[str, str] = MappingProxyType({})
 ID_HEX = 16
+DROP = "leave the row out, or write it as messages and mask its answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +98,25 @@ def each_row(
     """Turn rows into conversations of `source`, one by one.
 
     `shown` is the file in findings; `fields` maps names of the schema to names in the file;
-    `extra` counts the fields that are not read.
+    `extra` counts the fields that are not read, and those of messages that only a template could.
     """
+    optional = may_be_in_a_row(schema, fields)
     for row in rows:
         place = Place(shown, row.line)
-        value, others = _renamed(row.value, schema, fields)
-        extra.update(others)
+        value, unread = _renamed(row.value, schema, fields)
+        extra.update(unread)
         messages, findings = _convert(value, schema, place)
+        if unread:
+            findings = findings + misspelled(dict.fromkeys(unread), optional, place)
+            findings += [
+                place.finding("unknown-field", name, "is read in messages only, not of a row", DROP)
+                for name in masks_of_row(row.value, unread)
+            ]
         if findings:
             findings = [_in_file_words(finding, fields, row.element) for finding in findings]
             yield BadRow(content_id(row.value), row.line, findings)
             continue
+        extra.update(others(messages))
         group = value.get("group")
         yield Conversation(
             id=content_id(messages),

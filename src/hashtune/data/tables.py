@@ -61,6 +61,10 @@ def rows_of_table(
                 if faults:
                     return
                 header = cells
+            elif cells == header:
+                fix = "remove the line; look at the end of the first file, too"
+                message = "the header again: two files were joined"
+                log.add(Fault("header-again", message, fix), line)
             elif len(cells) != len(header):
                 message = f"{_cells(len(cells))}, the header has {len(header)}"
                 log.add(Fault("cells", message), line)

@@ -42,6 +42,7 @@ ROW_RULES = (
     "null",
     "role-order",
     "train-weight",
+    "unknown-field",
     "unknown-role",
     "wrong-type",
 )
@@ -73,6 +74,7 @@ TALK_RULES = (
     "train",
     "train-weight",
     "turn-end",
+    "two-reasonings",
     "unstable",
     "weight",
 )

@@ -4,9 +4,10 @@ Nothing here has a default: defaults live in conf/ alone. Unknown keys are refus
 number belongs is refused (an integer is accepted for a float, as YAML writes 1 for 1.0).
 """
 
+import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from hashtune.spec.rows import Action, Format, Schema
 
@@ -16,6 +17,14 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Similarity = Annotated[float, Field(gt=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
+
+
+def _day(text: str) -> str:
+    datetime.date.fromisoformat(text)
+    return text
+
+
+Day = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$"), AfterValidator(_day)]
 Positive = Annotated[float, Field(gt=0.0)]
 Weight = Annotated[float, Field(gt=0.0, le=1000.0)]  # copies of a row are held in memory
 NonNegative = Annotated[float, Field(ge=0.0)]
@@ -80,7 +89,7 @@ class TokenizerSpec(Section):
     sha256: Sha256
     added_tokens: list[str]
     template_kwargs: dict[str, Any]
-    date: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    date: Day
     stops: list[str]
     unstable: Literal["error", "split", "last"]
     mismatch: Literal["error", "as_prompted", "as_stored"]
