@@ -130,7 +130,11 @@ def _committed_conf(root: Path, target: Path) -> bool:
     if done.returncode != 0:
         return False
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(target, filter="data")
+        for member in archive:  # regular files alone: a link would lead elsewhere
+            if data := archive.extractfile(member) if member.isreg() else None:
+                file = target / member.name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(data.read())
     return True
 
 
