@@ -30,7 +30,6 @@ class Traces:
         inputs: of verdict.other_inputs.
         code: build/code/<stage>.json of both where it is had, recorded first; empty otherwise.
         machines: reports/machine/<stage>.json of both, recorded first; {} where there is none.
-        first_step: of training, the first step whose curves differ.
         variables: environment variables that the stage's code names, with the module.
     """
 
@@ -38,7 +37,6 @@ class Traces:
     inputs: Sequence[str] = ()
     code: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     machines: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
-    first_step: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -136,14 +136,12 @@ def _stage_differs(pair: Pair, stage: StageVerdict) -> dict[str, Any]:
     """The first output of this stage that differs, and why."""
     rebuild.fetch_outputs(pair.old, stage.stage)
     where: dict[str, Any] = {"stage": stage.stage}
-    step = None
     if stage.outputs:
         output = stage.outputs[0]
         where |= {"output": output, "difference": _words(pair.old / output, pair.new / output)}
     if stage.stage == "train" and (pair.old / CURVES).is_dir():
-        step = first_step(pair.old / CURVES, pair.new / CURVES)
-        where["step"] = step
-    return _differs(where, likely_cause(_traces(pair, stage.stage, step)))
+        where["step"] = first_step(pair.old / CURVES, pair.new / CURVES)
+    return _differs(where, likely_cause(_traces(pair, stage.stage)))
 
 
 def _words(old: Path, new: Path) -> str:
@@ -154,7 +152,7 @@ def _words(old: Path, new: Path) -> str:
 
 def _train_differs(pair: Pair, step: int) -> dict[str, Any]:
     where = {"stage": "train", "output": CURVES.as_posix(), "step": step}
-    return _differs(where, likely_cause(_traces(pair, "train", step)))
+    return _differs(where, likely_cause(_traces(pair, "train")))
 
 
 def _recorded_curves(pair: Pair) -> Path:
@@ -166,13 +164,12 @@ def _recorded_curves(pair: Pair) -> Path:
     return pair.old / CURVES
 
 
-def _traces(pair: Pair, stage: str, step: int | None) -> Traces:
+def _traces(pair: Pair, stage: str) -> Traces:
     return Traces(
         stage=stage,
         inputs=_inputs(pair, stage),
         code=_code(pair, stage),
         machines=(_machine(pair.old, stage), _machine(pair.new, stage)),
-        first_step=step,
         variables=_variables(pair.new, stage),
     )
 
