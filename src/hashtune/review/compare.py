@@ -7,7 +7,7 @@ from hashtune.lineage.lock import read_stages
 from hashtune.review import figures
 from hashtune.review.notices import Case, notices
 from hashtune.review.page import Review
-from hashtune.review.reruns import cost, read_pipeline, not_rerun, reruns, with_seconds
+from hashtune.review.reruns import cost, not_rerun, read_pipeline, reruns, with_seconds
 from hashtune.review.revisions import Span
 from hashtune.review.rows import row_differences
 from hashtune.review.settings import changes, effective_batch
