@@ -26,6 +26,7 @@ def compare(span: Span, base: Path, head: Path) -> Review:
     found = with_seconds(reruns(old, new), old, new)
     left = not_rerun(found, _lock(base), _lock(head))
     seconds, price, currency = cost(found, new)
+    certain, _, _ = cost([rerun for rerun in found if rerun.certain], new)
     verdict, rules = figures.gate(base, head)
     case = Case(
         changes={change.key: change for change in changed},
@@ -43,6 +44,7 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         changes=changed,
         batch=(effective_batch(old.params), effective_batch(new.params)),
         reruns=found,
+        certain=certain,
         seconds=seconds,
         price=price,
         currency=currency,
@@ -51,6 +53,7 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         figures=[*figures.tasks(base, head), *figures.headlines(base, head)],
         memory=figures.memory(base, head),
         rows=rows,
+        recorded=not left,
     )
 
 

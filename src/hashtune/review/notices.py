@@ -45,7 +45,8 @@ def _not_rerun(case: Case) -> Iterator[str]:
     if case.not_rerun:
         yield (
             "The recorded results are those of the base: dvc.lock still holds"
-            f" {_list(case.not_rerun)} as it was. Run `dvc repro` (or `dvc repro --pull --allow-missing`) before judging."
+            f" {_list(case.not_rerun)} as it was. Run `dvc repro` (or `dvc repro --pull"
+            " --allow-missing`) before judging."
         )
 
 

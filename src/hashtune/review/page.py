@@ -1,4 +1,4 @@
-"""The review as Markdown. What comes from data is fenced or escaped: it is shown, never rendered."""
+"""The review as Markdown. What comes from data is fenced or escaped: shown, never rendered."""
 
 import json
 import re
@@ -13,6 +13,7 @@ from hashtune.review.rows import RowDifference
 from hashtune.review.settings import Change
 
 EXAMPLES = 3
+NOTHING_NEW = "None are recorded for the head: its reports are the base's, see the warning above."
 LONGEST = 300  # characters of a row that are shown
 
 
@@ -26,6 +27,7 @@ class Review:
     changes: list[Change]
     batch: tuple[int | None, int | None]
     reruns: list[Rerun]
+    certain: float
     seconds: float
     price: float
     currency: str
@@ -34,6 +36,7 @@ class Review:
     figures: list[Figure]
     memory: list[Figure]
     rows: list[RowDifference]
+    recorded: bool  # whether the head has results of its own
 
 
 def markdown(review: Review) -> str:
@@ -42,9 +45,12 @@ def markdown(review: Review) -> str:
     lines += _notices(review.notices)
     lines += _spec(review)
     lines += _stages(review)
-    lines += _gate(review)
-    lines += _table("Figures", review.figures)
-    lines += _table("Memory plan", review.memory)
+    if review.recorded:
+        lines += _gate(review)
+        lines += _table("Figures", review.figures)
+        lines += _table("Memory plan", review.memory)
+    else:
+        lines += ["## Gate and figures", "", NOTHING_NEW, ""]
     lines += _data(review.rows)
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -61,19 +67,21 @@ def _spec(review: Review) -> Iterator[str]:
     if not review.changes:
         yield from ("No setting changed.", "")
     for group in Group:
-        inside = [change for change in review.changes if group in change.groups]
+        inside = [change for change in review.changes if change.groups[0] is group]
         if inside:
             yield from (f"### {group}", "")
             yield from (_change(change) for change in inside)
             yield ""
     before, after = review.batch
-    same = "unchanged" if before == after else f"before: {_shown(before)}"
-    yield from (f"Effective batch: {_shown(after)} rows per optimizer step ({same}).", "")
+    was = "unchanged" if before == after else f"before: {_shown(before)}"
+    rows = "row" if after == 1 else "rows"
+    yield from (f"Effective batch: {_shown(after)} {rows} per optimizer step ({was}).", "")
 
 
 def _change(change: Change) -> str:
     old, new = _code(_shown(change.old)), _code(_shown(change.new))
-    return f"- {_code(change.key)}: {old} → {new}: {change.words}."
+    also = f" **{Group.VERDICT}**, too." if Group.VERDICT in change.groups[1:] else ""
+    return f"- {_code(change.key)}: {old} → {new}: {change.words}.{also}"
 
 
 def _stages(review: Review) -> Iterator[str]:
@@ -88,7 +96,10 @@ def _stages(review: Review) -> Iterator[str]:
         yield f"| {rerun.stage} | {_cell(why)} | {time} |"
     cost = f", {review.price:.2f} {review.currency}" if review.price else ", no price is set"
     yield ""
-    yield f"At most {review.seconds / 60:.1f} minutes on the machine of the last run{cost}."
+    yield (
+        f"{review.certain / 60:.1f} minutes for those that rerun by themselves, at most "
+        f"{review.seconds / 60:.1f} for all, as the last run's machine measured{cost}."
+    )
     yield ""
 
 
@@ -99,7 +110,8 @@ def _gate(review: Review) -> Iterator[str]:
     yield ""
     if review.rules:
         yield from ("| rule | before | after | allowed | verdict |", "|---|---|---|---|---|")
-        yield from (_rule(rule) for rule in review.rules)
+        yield from (_rule(rule) for rule in review.rules if rule.old != rule.new)
+        yield from ("", _unchanged([rule.name for rule in review.rules if rule.old == rule.new]))
         yield ""
 
 
@@ -127,10 +139,15 @@ def _table(title: str, figures: Sequence[Figure]) -> Iterator[str]:
     if not figures:
         return
     yield from (f"## {title}", "", "| | before | after | |", "|---|---|---|---|")
-    for figure in figures:
+    for figure in (figure for figure in figures if figure.old != figure.new):
         words, old, new = _cell(figure.words.strip()), _shown(figure.old), _shown(figure.new)
         yield f"| {words} | {old} | {new} | {_step(figure)} |"
-    yield ""
+    same = [f"{f.words.strip()} {_shown(f.old)}" for f in figures if f.old == f.new]
+    yield from ("", _unchanged(same), "")
+
+
+def _unchanged(names: Sequence[str]) -> str:
+    return f"Unchanged: {', '.join(names) or 'none'}."
 
 
 def _step(figure: Figure) -> str:
@@ -195,6 +212,8 @@ def _shown(value: object) -> str:
         return "none"
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):
+        return f"{value[:12]}…"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
