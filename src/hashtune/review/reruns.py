@@ -39,27 +39,22 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A revision's folder with its stages, params and the code each stage depends on."""
+    """A revision's folder with its stages, params and locked libraries."""
 
     root: Path
     stages: Mapping[str, Any]
     params: Mapping[str, Any]
-    code: Mapping[str, Mapping[str, str]]
     lock: Mapping[str, str]
 
 
 def read_pipeline(root: Path) -> Pipeline:
-    """dvc.yaml, params.yaml, src/ and requirements.lock of a folder; InputError as their readers."""
+    """dvc.yaml, params.yaml and requirements.lock of a folder; InputError as their readers."""
     import yaml
 
     dvc = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))
     stages: Mapping[str, Any] = dvc["stages"]
-    src = root / "src"
-    modules = {name: closure(f"hashtune.stages.{name}", src).modules for name in stages}
     text = (root / LOCK).read_text(encoding="utf-8")
-    return Pipeline(
-        root, stages, read_params(root / "params.yaml"), modules, read_lock(text, file=LOCK)
-    )
+    return Pipeline(root, stages, read_params(root / "params.yaml"), read_lock(text, file=LOCK))
 
 
 def reruns(base: Pipeline, head: Pipeline) -> list[Rerun]:
@@ -107,20 +102,23 @@ def _reasons(name: str, base: Pipeline, head: Pipeline, makers: Mapping[str, str
 
 
 def _code(names: list[str], base: Pipeline, head: Pipeline) -> Iterator[str]:
-    changed = {
-        module
-        for name in names
-        for module in {*base.code.get(name, {}), *head.code[name]}
-        if base.code.get(name, {}).get(module) != head.code[name].get(module)
-    }
+    changed: set[str] = set()
+    if _content(base.root / "src") != _content(head.root / "src"):
+        for name in names:
+            old, new = _modules(base, name), _modules(head, name)
+            changed |= {module for module in {*old, *new} if old.get(module) != new.get(module)}
     if changed:
         first, *rest = sorted(changed)
         yield f"code: {first}{f' and {len(rest)} more modules' if rest else ''}"
     if base.lock != head.lock:
-        libraries = sorted(
-            {n for n in {*base.lock, *head.lock} if base.lock.get(n) != head.lock.get(n)}
-        )
-        yield f"libraries, if it uses them: {', '.join(libraries[:5])}"
+        names = [
+            n for n in sorted({*base.lock, *head.lock}) if base.lock.get(n) != head.lock.get(n)
+        ]
+        yield f"libraries, if it uses them: {', '.join(names[:5])}"
+
+
+def _modules(pipeline: Pipeline, stage: str) -> dict[str, str]:
+    return closure(f"hashtune.stages.{stage}", pipeline.root / "src").modules
 
 
 def _content(path: Path) -> dict[str, str]:
