@@ -9,7 +9,7 @@ from hashtune.review.notices import Case, notices
 from hashtune.review.page import Review
 from hashtune.review.reruns import cost, not_rerun, read_pipeline, reruns, with_seconds
 from hashtune.review.revisions import Span
-from hashtune.review.rows import row_differences
+from hashtune.review.rows import leaks, row_differences
 from hashtune.review.settings import changes, effective_batch
 from hydra_plugins.hashtune_conf import conf_sha256
 
@@ -36,6 +36,7 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         not_rerun=left,
         stale_stamp=new.params.get("conf_sha256") != conf_sha256(head),
         libraries=old.lock != new.lock,
+        leaks=leaks(head, rows, new.params),
     )
     return Review(
         base=span.base,

@@ -25,6 +25,7 @@ class Case:
     not_rerun: list[str] = field(default_factory=list)
     stale_stamp: bool = False
     libraries: bool = False
+    leaks: int = 0
 
     def touched(self, *prefixes: str) -> list[str]:
         """Changed settings and data roles at or below one of the dotted prefixes."""
@@ -81,6 +82,14 @@ def _eval_set(case: Case) -> Iterator[str]:
         yield (
             f"The eval set changed ({_list(touched)}): eval losses before and after do not compare,"
             " and another checkpoint may be chosen."
+        )
+
+
+def _leak(case: Case) -> Iterator[str]:
+    if case.leaks:
+        yield (
+            f"{case.leaks} added training rows ask what a test row asks: prepare refuses or drops"
+            " them, or the test set measures memory."
         )
 
 
@@ -163,7 +172,16 @@ def _libraries(case: Case) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
-    *(_not_rerun, _stamp, _data_without_pin, _test_set, _eval_and_metric, _eval_set, _suites),
+    *(
+        _not_rerun,
+        _stamp,
+        _data_without_pin,
+        _leak,
+        _test_set,
+        _eval_and_metric,
+        _eval_set,
+        _suites,
+    ),
     *(_margins, _rate_and_batch, _base, _determinism, _libraries, _seed_alone),
 )
 

@@ -7,7 +7,7 @@ a .dvc file) are told by their hash alone.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from hashtune.writers import sha256_file
 
 ROLES = ("data.eval", "data.test", "data.replay")
 Rows = list[dict[str, Any]]
-KEYS = ("id", "prompt", "question", "instruction", "input")
+QUESTIONS = ("prompt", "question", "instruction", "input")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,19 @@ def row_differences(
         if contents[0] != contents[1]:
             found.append(_difference(role, base, head, *pair))
     return found
+
+
+def leaks(head: Path, found: Iterable[RowDifference], params: Mapping[str, Any]) -> int:
+    """How many added or changed training rows have the question of a row of the test file. The
+    whole search, by words and groups too, is prepare's."""
+    test = data_files(params).get("data.test")
+    path = _inside(head, test) if test else None
+    rows = [row for row in found if row.role.startswith("data.sources.")]
+    if test is None or path is None or not rows:
+        return 0
+    asked = {question(row) for row in _rows(path, test)[0]} - {None}
+    came = [text for row in rows for text in [*row.added, *(new for _, new in row.changed)]]
+    return sum(question(json.loads(text)) in asked for text in came)
 
 
 def _hash(root: Path, file: DataFile | None) -> str | None:
@@ -145,10 +158,15 @@ def _text(row: dict[str, Any]) -> str:
 def _key(text: str) -> str:
     """What stays the same when a row is edited: its id or its question; else the whole row."""
     row = json.loads(text)
-    for name in KEYS:
-        if isinstance(row.get(name), str | int):
-            return f"{name}={row[name]}"
-    return next(_first_user(row.get("messages") or row.get("conversations")), text)
+    return f"id={row['id']}" if isinstance(row.get("id"), str | int) else question(row) or text
+
+
+def question(row: Mapping[str, Any]) -> str | None:
+    """What a row asks: its prompt, question or instruction, or else its first user message."""
+    texts = [str(row[name]) for name in QUESTIONS if isinstance(row.get(name), str)]
+    if texts:
+        return "\n".join(texts)
+    return next(_first_user(row.get("messages") or row.get("conversations")), None)
 
 
 def _first_user(messages: object) -> Iterator[str]:
@@ -157,4 +175,4 @@ def _first_user(messages: object) -> Iterator[str]:
             "user",
             "human",
         ):
-            yield f"user={message.get('content') or message.get('value')}"
+            yield str(message.get("content") or message.get("value"))
