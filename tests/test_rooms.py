@@ -11,6 +11,7 @@ LEVELS = (
     {"stages"},
     {"frame"},
     {"memory"},
+    {"report"},
     {"training", "evaluation"},
     {"review"},
     {"store", "lineage"},

@@ -140,7 +140,22 @@ def _add_review(commands: Commands) -> None:
     review.set_defaults(module="review")
 
 
+def _add_report(commands: Commands) -> None:
+    report = commands.add_parser(
+        "report",
+        help="a run as one HTML page, or several runs compared",
+        description="Write one self-contained HTML page: of the workspace, of a revision or DVC "
+        "experiment, or of several compared.",
+    )
+    report.add_argument(
+        "runs", nargs="*", metavar="RUN", help="revisions or experiments, or `workspace`"
+    )
+    report.add_argument("--experiments", action="store_true", help="and every DVC experiment")
+    report.add_argument("--output", metavar="FILE", default="build/report.html")
+    report.set_defaults(module="report")
+
+
 COMMANDS = (
     *(_add_compose, _add_check, _add_base, _add_inspect, _add_step),
-    *(_add_chat, _add_verify, _add_doctor, _add_review),
+    *(_add_chat, _add_verify, _add_doctor, _add_review, _add_report),
 )

@@ -1,0 +1,1 @@
+"""Runs as a page: verdict, curves, gains, answers side by side, lineage."""

@@ -1,0 +1,125 @@
+"""Where the files of a run are: in the workspace, or at a commit and in the DVC cache.
+
+Reports and params.yaml are in Git. Curves and answers are outputs: of a commit they come from the
+cache by the hashes in its dvc.lock, and are absent when the cache does not hold them.
+"""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hashtune.errors import Finding, InputError
+from hashtune.lineage.lock import read_stages
+
+EXPERIMENTS = "refs/exps/"
+
+
+class Source(Protocol):
+    """One run's files."""
+
+    @property
+    def label(self) -> str:
+        """What the run is called on the page."""
+
+    def text(self, path: str) -> str | None:
+        """A file in Git, None when absent."""
+
+    def output(self, path: str) -> dict[str, Path]:
+        """Files of a stage's output by relative name; a file is itself under ""."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The run whose results lie in the project's folder."""
+
+    root: Path
+    label: str = "workspace"
+
+    def text(self, path: str) -> str | None:
+        """See Source."""
+        file = self.root / path
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+
+    def output(self, path: str) -> dict[str, Path]:
+        """See Source."""
+        return files_below(self.root / path)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The run that a commit records."""
+
+    root: Path
+    commit: str
+    label: str
+    cache: Path
+
+    def text(self, path: str) -> str | None:
+        """See Source."""
+        return _git(self.root, "show", f"{self.commit}:{path}")
+
+    def output(self, path: str) -> dict[str, Path]:
+        """See Source."""
+        lock = self.text("dvc.lock")
+        stages = read_stages(lock) if lock else {}
+        for stage in stages.values():
+            for out in stage.get("outs", ()):
+                if out["path"] == path:
+                    return self._cached(str(out["md5"]))
+        return {}
+
+    def _cached(self, md5: str) -> dict[str, Path]:
+        file = self.cache / "files/md5" / md5[:2] / md5[2:]
+        if not file.is_file():
+            return {}
+        if not md5.endswith(".dir"):
+            return {"": file}
+        entries = json.loads(file.read_text(encoding="utf-8"))
+        files = {entry["relpath"]: self._cached(entry["md5"]).get("") for entry in entries}
+        return {name: path for name, path in files.items() if path}
+
+
+def files_below(path: Path) -> dict[str, Path]:
+    """Files of a folder by relative name, or the file itself under ""."""
+    if path.is_file():
+        return {"": path}
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return {file.relative_to(path).as_posix(): file for file in files}
+
+
+def commit_source(root: Path, name: str, cache: Path) -> Commit:
+    """The run of a revision, or of a DVC experiment by its name.
+
+    Raises:
+        InputError: neither is known.
+    """
+    commit = _git(
+        root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+    )
+    if commit is None:
+        commit = dict(experiments(root)).get(name)
+    if commit is None:
+        message = f"{name!r} is no revision and no experiment here"
+        fix = "`git log` and `dvc exp list` name them; without names the workspace is told"
+        raise InputError(Finding("no-run", message, field="RUN", fix=fix))
+    return Commit(root, commit.strip(), name, cache)
+
+
+def experiments(root: Path) -> list[tuple[str, str]]:
+    """(name, commit) of every DVC experiment, as `dvc exp list` names them, in name order."""
+    form = "--format=%(refname) %(objectname)"
+    lines = (_git(root, "for-each-ref", form, EXPERIMENTS) or "").splitlines()
+    found = []
+    for line in lines:
+        ref, commit = line.rsplit(" ", 1)
+        parts = ref.removeprefix(EXPERIMENTS).split("/")
+        if len(parts) == 3:  # two parts of the baseline's hash, then the name
+            found.append((parts[2], commit))
+    return sorted(found)
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=False)
+    return done.stdout.decode("utf-8") if done.returncode == 0 else None
