@@ -3,6 +3,12 @@
 import pytest
 
 
+@pytest.fixture(autouse=True)
+def _as_at_home(monkeypatch):
+    """These tests say themselves whether they are CI."""
+    monkeypatch.delenv("CI", raising=False)
+
+
 @pytest.fixture(params=[(), ("-n", "2")], ids=["one process", "two"])
 def outcome(request, pytester, root):
     """Runs pytest, with the suite's conftest, on the source of one test module."""
@@ -54,3 +60,18 @@ def test_a_module_skipped_as_a_whole_turns_the_run_red(outcome):
     )
     assert code != 0
     assert "skip tests, not the module" in printed
+
+
+@pytest.mark.parametrize(("ci", "expected"), [(None, 0), ("1", 1)])
+def test_a_browser_may_be_missing_at_home_only(outcome, monkeypatch, ci, expected):
+    if ci:
+        monkeypatch.setenv("CI", ci)
+    code, _ = outcome(
+        """
+        import pytest
+
+        @pytest.mark.skip(reason="no browser: install one")
+        def test_one(): ...
+        """
+    )
+    assert code == expected

@@ -67,9 +67,17 @@ def line_chart(
         body.append(
             f'<line class="mark" x1="{across}" x2="{across}" y1="{TOP}" y2="{TOP + height}"/>'
         )
-        body.append(f'<text x="{across}" y="{TOP + 10}" dx="4">{escape(mark.words)}</text>')
+        late = float(across) > WIDTH / 2  # words stand on the side where there is room
+        body.append(
+            _text(
+                float(across) + (-4 if late else 4),
+                TOP + 10,
+                mark.words,
+                anchor="end" if late else "start",
+            )
+        )
     body.append(_text(WIDTH - RIGHT, HEIGHT - 4, x, anchor="end"))
-    body.append(_text(4, TOP - 2, y))
+    body.append(_text(LEFT, TOP - 4, y))
     keys = ", ".join(f"{line.name} ({_word(number)})" for number, line in enumerate(series))
     return _figure(title, HEIGHT, body, caption=f"{title}: {keys}")
 

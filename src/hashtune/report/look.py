@@ -21,10 +21,12 @@ a.skip { position: absolute; left: -99rem } a.skip:focus { position: static }
 .pass { color: var(--good) } .fail { color: var(--bad) } .open { color: var(--open) }
 table { border-collapse: collapse; width: 100%; font-size: .9rem }
 th, td { text-align: left; padding: .3rem .5rem; border-bottom: 1px solid var(--line);
-  vertical-align: top; overflow-wrap: anywhere }
+  vertical-align: top; overflow-wrap: break-word }
+th, td:first-child { white-space: nowrap }
 .wide { overflow-x: auto } caption { text-align: left; color: var(--soft) }
-figure { margin: 1rem 0 } figcaption { color: var(--soft); font-size: .85rem }
-svg { width: 100%; height: auto; max-width: 46rem } svg text { font-size: 12px; fill: var(--ink) }
+figure { margin: 1rem 0; overflow-x: auto } figcaption { color: var(--soft); font-size: .85rem }
+svg { width: 100%; height: auto; max-width: 46rem; min-width: 28rem }
+svg text { font-size: 12px; fill: var(--ink) }
 svg .grid { stroke: var(--line) } svg .mark { stroke: var(--soft); stroke-dasharray: 3 3 }
 svg polyline { fill: none; stroke-width: 2 } svg rect { fill: var(--c0) }
 svg circle { fill: var(--c0) } svg .whisker { stroke: var(--c0); stroke-width: 2 }

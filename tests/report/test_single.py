@@ -1,0 +1,101 @@
+"""The page of one run: what stands on it, in which order, and that data never becomes markup."""
+
+from html.parser import HTMLParser
+
+from hashtune.report.charts import Mark, Series, Span, bar_chart, interval_chart, line_chart
+from hashtune.report.gains import loss_marks, slice_gains
+from hashtune.report.runs import Pair, read_run
+from hashtune.report.single import kind_of, single_page
+from hashtune.report.sources import Workspace
+
+
+class Tags(HTMLParser):
+    """Counts tags, collects what they would load."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen, self.loads, self.handlers = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "href")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+
+def parsed(page):
+    tags = Tags()
+    tags.feed(page)
+    return tags
+
+
+def test_verdict_first(make_run):
+    page = single_page(read_run(Workspace(make_run())))
+    order = [
+        "<strong>pass</strong>",
+        "Why",
+        "Training",
+        "Gains",
+        "Data, packing",
+        "Answers",
+        "Lineage",
+    ]
+    places = [page.index(part) for part in order]
+    assert places == sorted(places)
+    assert "a gains &lt; 1 &amp; more" in page
+    assert "measured peak" in page
+
+
+def test_hostile_answers_are_text(make_run):
+    tags = parsed(single_page(read_run(Workspace(make_run()))))
+    assert tags.seen.count("script") == 1
+    assert "img" not in tags.seen
+    assert tags.handlers == []
+    assert tags.loads == ["#main"]  # the skip link; nothing is fetched
+
+
+def test_the_same_run_gives_the_same_page(make_run):
+    run = Workspace(make_run())
+    assert single_page(read_run(run)) == single_page(read_run(run))
+
+
+def test_an_unfinished_run_says_so(tmp_path):
+    page = single_page(read_run(Workspace(tmp_path)))
+    assert "no verdict: the gate did not run" in page
+    assert "No curves here" in page
+
+
+def pair(base, adapter, old, new):
+    return Pair("x", "part", "", "", base, adapter, old, new)
+
+
+def test_kinds_of_answers():
+    kinds = [("a", "b", 1, 0), ("a", "b", 0, 1), ("a", "b", 1, 1), ("a", "a", 0, 0)]
+    assert [kind_of(pair(*kind)) for kind in kinds] == ["lost", "won", "changed", "same"]
+
+
+def test_gains_of_a_slice():
+    """Four items, each won: the gain is 1 whatever is resampled."""
+    [span] = slice_gains([pair("a", "b", 0.0, 1.0)] * 4)
+    assert span == Span("part (4)", 1.0, 1.0, 1.0)
+
+
+def test_overfitting_is_marked_where_the_loss_has_risen():
+    losses = [(1, 2.0), (3, 1.0), (5, 1.01), (7, 1.03), (9, 1.5)]
+    assert loss_marks(losses, 3) == [Mark(3, "adapter"), Mark(7, "overfitting")]
+    assert loss_marks(losses[:3], None) == []  # 1 % is no rise
+
+
+def test_a_line_lies_where_its_points_are():
+    """x from 0 to 10 over 64..626, y from 0 to 1 over 224..14."""
+    chart = line_chart("t", [Series("a", [(0, 0.0), (5, 1.0), (10, 0.5)])], x="step", y="nats")
+    assert 'points="64.0,224.0 345.0,14.0 626.0,119.0"' in chart
+    assert line_chart("t", [Series("a", [])], x="", y="") == ""
+
+
+def test_bars_and_intervals_are_to_scale():
+    chart = bar_chart("t", [("a", 2.0), ("b", 1.0)], unit="GB")
+    assert 'width="330.0"' in chart
+    assert 'width="165.0"' in chart
+    whisker = interval_chart("t", [Span("a", 0.5, 0.0, 1.0, limit=0.25)])
+    assert 'x1="200.0" x2="550.0"' in whisker
+    assert 'class="limit" x1="287.5"' in whisker
