@@ -105,7 +105,7 @@ def test_card_names_type_and_variant():
     made = entry()
     made["spec"]["method"] |= {"type": "qlora", "variant": "dora"}
     text = model_card(made, folder="x")
-    assert "tags: [qlora, dora, hashtune]" in text
+    assert "tags:\n- qlora\n- dora\n- hashtune\n" in text
     assert "A qlora dora adapter (r 8, alpha 16)" in text
 
 
@@ -114,7 +114,7 @@ def test_card_of_a_prompt_counts_virtual_tokens():
     none = dict.fromkeys(("variant", "r", "alpha"))
     made["spec"]["method"] = {"type": "prompt", **none, "virtual_tokens": 20}
     text = model_card(made, folder="x")
-    assert "tags: [prompt, hashtune]" in text
+    assert "tags:\n- prompt\n- hashtune\n" in text
     assert "A prompt adapter (20 virtual tokens) over tiny" in text
 
 
@@ -136,7 +136,7 @@ def test_the_card_of_full_fine_tuning_says_that_it_is_a_whole_model():
     made["spec"]["method"] = {"type": "full", **dict.fromkeys(fields)}
     text = model_card(made, folder="build/release/adapter")
     assert "library_name: transformers" in text
-    assert "tags: [full, hashtune]" in text
+    assert "tags:\n- full\n- hashtune\n" in text
     assert "A full set of weights, no adapter (fp32, every parameter trained), from tiny\n" in text
     assert "peft" not in text
     assert "it needs neither the base nor PEFT" in text

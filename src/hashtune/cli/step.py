@@ -31,9 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the rows and documents of the step; with --run also what it gives once more."""
     adapter = None if arguments.adapter is None else Path(arguments.adapter)
     number = _checked(arguments.number, again=arguments.run, adapter=adapter)
-    if adapter is not None:
-        if findings := untrusted(adapter, REPORTS, unreleased=arguments.unreleased):
-            raise InputError(findings)
+    unreleased = arguments.unreleased
+    if adapter is not None and (found := untrusted(adapter, REPORTS, unreleased=unreleased)):
+        raise InputError(found)
     step, rows = _step(number)
     where = _origins(rows)
     _print(listing(step, rows, where))

@@ -70,22 +70,21 @@ def untrusted(folder: Path, reports: Path, *, unreleased: bool = False) -> list[
         reports: folder with train.json and gate.json of this project.
         unreleased: look at an adapter without a passed gate too; a changed one stays refused.
     """
-    if findings := seal_findings(folder):
-        return [f for f in findings if not (unreleased and f.rule == "rejected")]
-    if (folder / SEAL).is_file() or not (reports / "train.json").is_file():
-        return []
-    recorded = read_json(reports / "train.json")["adapter_sha256"]
-    own = folder.resolve() == (reports.parent / "build/train/adapter").resolve()
+    found = seal_findings(folder) or _unsealed(folder, reports)
+    return [finding for finding in found if not (unreleased and finding.rule == "rejected")]
+
+
+def _unsealed(folder: Path, reports: Path) -> list[Finding]:
+    """Of a folder without a seal: what train and gate of this project say of its weights."""
     names = (PEFT_FILES[0], FULL_FILES[0])
     weights = next((folder / name for name in names if (folder / name).is_file()), None)
-    if weights is None:
+    if (folder / SEAL).is_file() or weights is None or not (reports / "train.json").is_file():
         return []  # whoever loads it says what is missing
-    if sha256_file(weights) != recorded:
+    if sha256_file(weights) != read_json(reports / "train.json")["adapter_sha256"]:
         fix = "`dvc checkout build/train/adapter`, or `dvc repro train`"
         message = "is not the file that train recorded in reports/train.json"
+        own = folder.resolve() == (reports.parent / "build/train/adapter").resolve()
         return [Finding("tampered", message, file=str(weights), fix=fix)] if own else []
-    if unreleased:
-        return []
     gate = reports / "gate.json"
     verdict = read_json(gate)["verdict"] if gate.is_file() else "none yet"
     if verdict == PASS:
