@@ -33,6 +33,7 @@ def entry(verdict="pass", init_adapter=None, branch=None):
                 "tokenizer": {"added_tokens": []},
                 "determinism": {"mode": "strict", "threads": 2},
                 "device": "cpu",
+                "data": {"name": "tickets"},
             },
         },
         manifest={"name": "tiny", "source": {"repo": "org/tiny", "revision": "abc"}},
@@ -70,7 +71,6 @@ def test_card_names_base_rules_and_a_five_line_snippet():
     assert "org/tiny at abc" in text
     assert "| task.intent.score | 0.900 | 0.750 | 200 | pass |" in text
     assert len(SNIPPET.splitlines()) == 5
-    assert "tags: [lora, hashtune]" in text
     assert "A lora adapter (r 8, alpha 16)" in text
     assert "continued from" not in text
     assert "first" not in text
@@ -105,7 +105,7 @@ def test_card_names_type_and_variant():
     made = entry()
     made["spec"]["method"] |= {"type": "qlora", "variant": "dora"}
     text = model_card(made, folder="x")
-    assert "tags: [qlora, dora, hashtune]" in text
+    assert "tags:\n- qlora\n- dora\n- hashtune\n" in text
     assert "A qlora dora adapter (r 8, alpha 16)" in text
 
 
@@ -114,7 +114,7 @@ def test_card_of_a_prompt_counts_virtual_tokens():
     none = dict.fromkeys(("variant", "r", "alpha"))
     made["spec"]["method"] = {"type": "prompt", **none, "virtual_tokens": 20}
     text = model_card(made, folder="x")
-    assert "tags: [prompt, hashtune]" in text
+    assert "tags:\n- prompt\n- hashtune\n" in text
     assert "A prompt adapter (20 virtual tokens) over tiny" in text
 
 
@@ -136,9 +136,25 @@ def test_the_card_of_full_fine_tuning_says_that_it_is_a_whole_model():
     made["spec"]["method"] = {"type": "full", **dict.fromkeys(fields)}
     text = model_card(made, folder="build/release/adapter")
     assert "library_name: transformers" in text
-    assert "tags: [full, hashtune]" in text
+    assert "tags:\n- full\n- hashtune\n" in text
     assert "A full set of weights, no adapter (fp32, every parameter trained), from tiny\n" in text
     assert "peft" not in text
     assert "it needs neither the base nor PEFT" in text
     (snippet,) = text.split("```python\n")[1:]
     ast.parse(snippet.split("```")[0])
+
+
+def test_the_front_matter_is_what_the_hub_reads():
+    from huggingface_hub import ModelCard
+
+    data = ModelCard(model_card(entry(), folder="x")).data
+    assert (data.library_name, data.base_model, data.tags) == (
+        *("peft", "org/tiny"),
+        ["lora", "hashtune"],
+    )
+    assert (data.base_model_relation, data.pipeline_tag) == ("adapter", "text-generation")
+    [result] = data.eval_results
+    assert (result.dataset_type, result.metric_type, result.metric_value) == (
+        *("tickets", "intent"),
+        0.9,
+    )

@@ -1,6 +1,7 @@
 """What a released adapter is good for."""
 
 import re
+import shutil
 
 
 def test_the_model_cards_snippet_runs_and_the_adapter_answers(toy):
@@ -24,20 +25,53 @@ def test_entry_names_every_input_and_no_environment(toy):
     assert "commit" not in text
 
 
+def released(toy):
+    """Remotes for Git and DVC, and everything pushed: what a release needs."""
+    remote = toy.home / "origin.git"
+    toy.git("init", "-q", "--bare", str(remote))
+    toy.git("remote", "add", "origin", str(remote))
+    printed = toy.run("hashtune", "release", "v1.0.0", code=2)
+    assert {"[not-pushed]", "[no-remote]"} <= set(re.findall(r"\[[a-z-]+\]", printed))
+    toy.run("dvc", "remote", "add", "--local", "-d", "store", str(toy.home / "remote"))
+    toy.run("dvc", "push", "-q")
+    toy.git("push", "-q", "origin", "main")
+    toy.git("fetch", "-q")
+
+
 def test_a_registered_adapter_can_be_got_and_a_rejected_one_cannot(toy):
-    toy.run("gto", "register", "triage", "HEAD", "--version", "v1.0.0")
-    toy.run("dvc", "artifacts", "get", ".", "triage", "--rev", "v1.0.0", "-o", "got")
-    assert (toy.path / "got/adapter_model.safetensors").is_file()
+    released(toy)
+    toy.run("hashtune", "release", "v1.0.0", "--stage", "prod")
+    for number, rev in enumerate(("v1.0.0", "prod")):
+        folder = f"got{number}"
+        which = "--rev" if rev == "v1.0.0" else "--stage"
+        toy.run("dvc", "artifacts", "get", ".", "triage", which, rev, "-o", folder)
+        assert (toy.path / folder / "adapter_model.safetensors").is_file()
+        assert "adapter>" in toy.run("hashtune", "chat", "hi", "--adapter", folder)
+    config = toy.path / "got0/adapter_config.json"
+    assert '"revision": "' in config.read_text(encoding="utf-8")
+    toy.edit("got0/adapter_config.json", '"lora_alpha": ', '"lora_alpha": 9')
+    printed = toy.run("hashtune", "chat", "hi", "--adapter", "got0", code=2)
+    assert "adapter_config.json: is not the released file [tampered]" in printed
+    printed = toy.run("hashtune", "chat", "hi", "--adapter", "got0", "--unreleased", code=2)
+    assert "[tampered]" in printed
+    shutil.rmtree(toy.path / "got0")
+    shutil.rmtree(toy.path / "got1")
     toy.run("hashtune", "compose", "experiment=toy", "eval_gate.task_min=0.99")
     toy.run("dvc", "repro")
     assert toy.report("release")["released"] is False
     toy.git("commit", "-q", "-a", "-m", "rejected")
+    printed = toy.run("hashtune", "release", "v1.0.1", code=2)
+    assert {"[rejected]", "[not-pushed]"} <= set(re.findall(r"\[[a-z-]+\]", printed))
+    assert "triage@v1.0.1" not in toy.git("tag")
+    assert "[rejected]" in toy.run("hashtune", "chat", "hi", code=2)
+    assert "adapter>" in toy.run("hashtune", "chat", "hi", "--unreleased")
     toy.run("gto", "register", "triage", "HEAD", "--version", "v1.0.1")
     output = toy.run(
         "dvc", "artifacts", "get", ".", "triage", "--rev", "v1.0.1", "-o", "none", code=None
     )
     assert not (toy.path / "none").exists(), output
-    toy.git("tag", "-d", "triage@v1.0.0", "triage@v1.0.1")
+    toy.git("tag", "-d", *toy.git("tag", "--list", "triage*").split())
+    toy.git("remote", "remove", "origin")
 
 
 def test_chat_answers_with_base_and_adapter(toy):

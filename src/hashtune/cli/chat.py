@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hashtune.cli.base import require_manifest
 from hashtune.cli.streams import harmless
 from hashtune.errors import Finding, InputError
+from hashtune.lineage.released import untrusted
 from hashtune.records import Message
 from hashtune.spec.load import read_spec
 from hashtune.spec.methods import FULL, FULL_FILES, PEFT_FILES, adapter_files
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
     from hashtune.spec.schema import Spec
 
 
+REPORTS = Path("reports")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Answer one message, or read messages from the terminal until an empty line or Ctrl-D."""
     adapter, message, system = Path(arguments.adapter), arguments.message, arguments.system
     manifest = read_manifest(require_manifest())
     spec = read_spec("tokenizer", "evaluation", "determinism", "method")
     if findings := [*_unreadable(message, system), *_missing(adapter, spec.method.type)]:
+        raise InputError(findings)
+    if findings := untrusted(adapter, REPORTS, unreleased=arguments.unreleased):
         raise InputError(findings)
     from hashtune.evaluation.models import open_subject
 

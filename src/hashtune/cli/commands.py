@@ -76,6 +76,9 @@ def _add_step(commands: Commands) -> None:
         "--run", action="store_true", help="run it again in memory: loss, gradient norm, documents"
     )
     step.add_argument("--adapter", metavar="DIR", help="with --run: these weights, not its own")
+    step.add_argument(
+        "--unreleased", action="store_true", help="with --adapter: one that the gate did not pass"
+    )
     step.set_defaults(module="step")
 
 
@@ -89,6 +92,9 @@ def _add_chat(commands: Commands) -> None:
     chat.add_argument("message", nargs="?", help="one user message; without it: a conversation")
     chat.add_argument("--system", help="system message of the conversation")
     chat.add_argument("--adapter", default="build/train/adapter", help="folder of the adapter")
+    chat.add_argument(
+        "--unreleased", action="store_true", help="also an adapter that the gate did not pass"
+    )
     chat.set_defaults(module="chat")
 
 
@@ -114,6 +120,20 @@ def _add_verify(commands: Commands) -> None:
     )
     verify.add_argument("--kill", metavar="N", help="with --resume: the step to be killed after")
     verify.set_defaults(module="verify")
+
+
+def _add_release(commands: Commands) -> None:
+    release = commands.add_parser(
+        "release",
+        help="register a passed, clean, pushed commit with GTO",
+        description="Register the adapter of HEAD as a version. Refused, with every reason, unless "
+        "the gate passed it, nothing is uncommitted, and Git and DVC remotes have it.",
+    )
+    release.add_argument("version", nargs="?", metavar="VERSION", help="as v1.2.0 (default: next)")
+    release.add_argument("--bump", choices=("major", "minor", "patch"), help="which part is next")
+    release.add_argument("--stage", metavar="NAME", help="and assign a stage, such as prod")
+    release.add_argument("--dry-run", action="store_true", help="check all, tag nothing")
+    release.set_defaults(module="release")
 
 
 def _add_doctor(commands: Commands) -> None:
@@ -157,5 +177,5 @@ def _add_report(commands: Commands) -> None:
 
 COMMANDS = (
     *(_add_compose, _add_check, _add_base, _add_inspect, _add_step),
-    *(_add_chat, _add_verify, _add_doctor, _add_review, _add_report),
+    *(_add_chat, _add_verify, _add_release, _add_doctor, _add_review, _add_report),
 )

@@ -12,11 +12,13 @@ from hashtune.inspection.sheets import Sheet
 from hashtune.inspection.steps import Origin, Record, check_examples, in_order, listing, origins
 from hashtune.inspection.terminal import as_text
 from hashtune.lineage.lock import other_plan
+from hashtune.lineage.released import untrusted
 from hashtune.spec.load import read_params, read_spec
 from hashtune.spec.methods import adapter_files
 
 LOCK = Path("dvc.lock")
 CODE = Path("build/code/train.json")
+REPORTS = Path("reports")
 NEEDED = (
     *(folder / "train.parquet" for folder in (PREPARE, TOKENIZE, PACK)),
     *(PACK / "steps.parquet", LOCK),
@@ -29,6 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the rows and documents of the step; with --run also what it gives once more."""
     adapter = None if arguments.adapter is None else Path(arguments.adapter)
     number = _checked(arguments.number, again=arguments.run, adapter=adapter)
+    unreleased = arguments.unreleased
+    if adapter is not None and (found := untrusted(adapter, REPORTS, unreleased=unreleased)):
+        raise InputError(found)
     step, rows = _step(number)
     where = _origins(rows)
     _print(listing(step, rows, where))

@@ -57,9 +57,7 @@ def model_card(entry: Mapping[str, Any], *, folder: str) -> str:
     load = FULL_LOAD if full else LOAD
     snippet = (FULL_SNIPPET if full else SNIPPET).format(folder=folder, dtype=dtype, grow=grow)
     return f"""---
-library_name: {"transformers" if full else "peft"}
-base_model: {base["source"]["repo"]}
-tags: [{", ".join(names)}, hashtune]
+{_metadata(entry, names)}
 ---
 
 # {entry["name"]}: {entry["run"]}
@@ -83,6 +81,37 @@ Chat template, stop tokens and tokenizer are the ones it was trained with; they 
 weights. `entry.json` in the registry names every input by hash; `hashtune verify` on the tagged
 commit rebuilds it. {guarantee(spec)}
 """
+
+
+def _metadata(entry: Mapping[str, Any], tags: Sequence[str]) -> str:
+    """The front matter, by the library of the hub: its keys and model-index are what the hub and
+    its tools read."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    spec, base = entry["spec"], entry["base"]["source"]
+    full = spec["method"]["type"] == FULL
+    data = spec["data"]["name"]
+    results = [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=data,
+            dataset_name=f"{data}, held-out test split",
+            metric_type=rule["name"].removeprefix("task.").removesuffix(".score"),
+            metric_value=rule["value"],
+        )
+        for rule in entry["evidence"]["rules"]
+        if rule["name"].startswith("task.") and rule["name"].endswith(".score")
+    ]
+    card = ModelCardData(
+        library_name="transformers" if full else "peft",
+        base_model=base["repo"],
+        base_model_relation="finetune" if full else "adapter",
+        pipeline_tag="text-generation",
+        tags=[*tags, "hashtune"],
+        model_name=entry["name"] if results else None,
+        eval_results=results or None,
+    )
+    return str(card.to_yaml(line_break="\n"))
 
 
 def guarantee(spec: Mapping[str, Any]) -> str:

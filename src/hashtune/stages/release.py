@@ -12,6 +12,7 @@ from hashtune import frame, writers
 from hashtune.errors import Finding, InputError
 from hashtune.lineage.card import model_card
 from hashtune.lineage.entry import build_entry, hash_files
+from hashtune.lineage.released import seal
 from hashtune.spec.methods import FULL, FULL_FILES
 from hashtune.store.added_tokens import write_tokenizer
 from hashtune.store.contents import template_text
@@ -44,6 +45,7 @@ def run() -> None:
         writers.write_json(folder / "entry.json", entry)
         if passed:
             _write_adapter(folder / "adapter", entry, read_manifest(MANIFEST))
+            seal(folder / "adapter", entry, writers.sha256_file(folder / "entry.json"))
     frame.write_report(
         "release",
         {
