@@ -12,6 +12,7 @@ from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
 from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.places import absence, is_lfs_pointer, place
+from hashtune.spec.resolution import resolution_findings
 from hashtune.spec.rows import (
     REMOTE,
     address_fault,
@@ -43,6 +44,7 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
         *_files(spec, root),
         *_contradictions(spec),
         *training_findings(spec),
+        *resolution_findings(spec, root),
     ]
 
 
