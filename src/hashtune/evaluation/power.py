@@ -6,6 +6,7 @@ suite of that size, or a loss of that size, is meant to give a clear answer.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist
 
 POWER = 0.8
@@ -36,10 +37,12 @@ def items_needed(differences: Sequence[float], *, distance: float, confidence: f
     variance = max(0.0, squares / (items + 1) - mean * mean)
     if distance == 0.0:
         return None
-    needed = variance * (_z(confidence, POWER) / distance) ** 2
+    quantiles = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
+    needed = variance * (quantiles / distance) ** 2
     return math.ceil(needed) if needed <= MOST_ITEMS else None
 
 
+@lru_cache(maxsize=1024)  # simulations ask for the same few sizes again and again
 def detectable_drop(
     items: int, *, margin: float, discordant_share: float, confidence: float
 ) -> float | None:
@@ -59,25 +62,18 @@ def detectable_drop(
     Returns:
         None where no drop up to 1 is enough.
     """
-    if _reach(1.0, items, margin, discordant_share, confidence) > 0:
+    doubt, power = NormalDist().inv_cdf(confidence), NormalDist().inv_cdf(POWER)
+
+    def falls_short(drop: float) -> bool:
+        share = max(discordant_share, drop)
+        least = max(margin, doubt * math.sqrt(share / items)) + 1 / items
+        error = math.sqrt(max(0.0, share - drop * drop) / items)
+        return drop < least + power * error
+
+    if falls_short(1.0):
         return None
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if _reach(middle, items, margin, discordant_share, confidence) > 0:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if falls_short(middle) else (low, middle)
     return high
-
-
-def _reach(drop: float, items: int, margin: float, share: float, confidence: float) -> float:
-    """How far a drop lies below the smallest detectable one (negative: above it)."""
-    share = max(share, drop)
-    least = max(margin, NormalDist().inv_cdf(confidence) * math.sqrt(share / items)) + 1 / items
-    error = math.sqrt(max(0.0, share - drop * drop) / items)
-    return least + NormalDist().inv_cdf(POWER) * error - drop
-
-
-def _z(*shares: float) -> float:
-    return sum(NormalDist().inv_cdf(share) for share in shares)

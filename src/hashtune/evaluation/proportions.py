@@ -7,6 +7,7 @@ and without any change it leaves no doubt at all. The score intervals keep to 5 
 """
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 
 Bounds = tuple[float, float]
@@ -30,6 +31,7 @@ def wilson_bounds(right: int, items: int, *, confidence: float) -> Bounds:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+@lru_cache(maxsize=1024)  # simulations ask for the same small tables again and again
 def tango_bounds(more: int, less: int, items: int, *, confidence: float) -> Bounds:
     """One-sided lower and upper bound of (more - less) / items over paired items.
 
