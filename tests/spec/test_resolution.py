@@ -4,6 +4,7 @@ import pytest
 
 from hashtune.spec.composition import compose, parse
 from hashtune.spec.load import validate
+from hashtune.spec.pins import check_pins
 from hashtune.spec.resolution import items_to_resolve, resolution, resolution_findings, suite_items
 
 PLANNED = {"discordant_share": 0.1, "confidence": 0.95}
@@ -47,6 +48,7 @@ def test_a_margin_that_no_adapter_could_keep_is_refused(spec, project):
     assert (rule, field) == ("margin-unresolved", "eval_gate.regression_max_drop")
     assert fix.startswith("set it to at least 0.068, or give the suites 109 items")
     (finding,) = resolution_findings(narrow, project)
+    assert finding in check_pins(narrow, project)  # what spec and hashtune check refuse by
     assert "60 suite items cannot resolve a drop of 0.05" in finding.message
     assert "the upper bound is 0.06715" in finding.message
 
