@@ -1,11 +1,13 @@
-"""The statistics of the gate beside scipy and statsmodels, on seeded tables.
+"""The statistics of the gate beside scipy and statsmodels, on seeded tables; optional metrics.
 
-    PYTHONPATH=src python bench/statistics_peers.py    # in an environment with both
+    PYTHONPATH=src python bench/statistics_peers.py
+    # in an environment with scipy, statsmodels, rouge-score and sacrebleu
 
 Wilson's bounds, McNemar's exact p-value and Holm's correction are theirs to 1e-9. Neither has
 Tango's bounds: the likeliest shares under a supposed difference are found by scipy's minimizer and
 the bound by its root finder, from the definition instead of our formula. The bootstrap draws other
-resamples than scipy's, so its bounds agree within a quarter of the standard error.
+resamples than scipy's, so its bounds agree within a quarter of the standard error. ROUGE-L, BLEU
+and chrF are asked for cases that can be computed by hand.
 """
 
 import math
@@ -17,10 +19,12 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
+from hashtune.evaluation.metrics.packages import package_metric
 from hashtune.evaluation.proportions import tango_bounds, wilson_bounds
 from hashtune.evaluation.statistics import bootstrap_difference, holm, mcnemar_p
 
 CONFIDENCE = 0.95
+BLEU = (5 / 8, 4 / 7, 3 / 6, 2 / 5)  # n-grams of five words in a row among eight
 TABLES = ((3, 3, 60), (6, 4, 84), (15, 15, 300), (21, 4, 300), (0, 0, 40), (5, 0, 12), (1, 9, 21))
 
 
@@ -93,6 +97,23 @@ def holms(seed: int) -> float:
     return float(max(abs(a - b) for a, b in zip(holm(drawn.tolist()), peer, strict=True)))
 
 
+METRICS = (  # metric, answer, reference, score
+    ("rouge_l", "the cat sat", "the cat", 0.8),  # 2 of 3 and 2 of 2 words
+    ("rouge_l", "sat the cat", "the cat sat", 2 / 3),
+    ("rouge_l", "", "cat", 0.0),
+    ("bleu", "the cat sat on the mat", "the cat sat on the mat", 1.0),
+    ("bleu", "dog", "", 0.0),
+    ("bleu", "a b c d e f g h", "a b c d e x y z", math.exp(sum(map(math.log, BLEU)) / 4)),
+    ("chrf", "abc", "abc", 1.0),
+    ("chrf", "xyz", "abc", 0.0),
+)
+
+
+def metrics() -> float:
+    """Largest distance of an optional metric from the score by hand."""
+    return max(abs(package_metric(name)(answer, ref) - want) for name, answer, ref, want in METRICS)
+
+
 def main() -> int:
     """Print the largest distance of each statistic; 1 when one is too large."""
     measured = {
@@ -101,6 +122,7 @@ def main() -> int:
         "Tango's bounds": (max(tango(*table) for table in TABLES), 1e-5),
         "Holm's correction": (max(holms(seed) for seed in range(50)), 1e-12),
         "bootstrap, standard errors": (max(bootstrap(seed) for seed in range(20)), 0.25),
+        "ROUGE-L, BLEU, chrF by hand": (metrics(), 1e-9),
     }
     for name, (distance, most) in measured.items():
         print(f"{name:<28} {distance:.2e} (at most {most:g})")

@@ -137,7 +137,16 @@ class Replay(Section):
 class Task(Section):
     """How an answer is scored against the reference, and what the untuned base is told."""
 
-    metric: Literal["json_fields", "exact_match", "token_f1"]
+    metric: Literal[
+        "json_fields",
+        "exact_match",
+        "normalised_match",
+        "numeric_answer",
+        "token_f1",
+        "rouge_l",
+        "bleu",
+        "chrf",
+    ]
     fields: list[str]
     base_instruction: str | None
 
