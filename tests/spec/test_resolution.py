@@ -74,7 +74,8 @@ def test_no_suite_and_no_file_are_others_findings(spec, project):
     assert told(missing, project) == []
 
 
-def test_the_committed_margin_is_one_the_committed_suites_resolve(root):
-    spec = validate(parse((root / "params.yaml").read_text(encoding="utf-8")))
-    assert suite_items(spec, root) >= 84
-    assert list(resolution_findings(spec, root)) == []
+@pytest.mark.parametrize("overrides", [[], ["experiment=smoke"], ["experiment=toy"]])
+def test_what_is_shipped_can_resolve_its_margin(project, overrides):
+    spec = validate(parse(compose(project, overrides)))
+    assert suite_items(spec, project) == spec.regression.max_items or not overrides
+    assert list(resolution_findings(spec, project)) == []
