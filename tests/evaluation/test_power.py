@@ -9,10 +9,10 @@ from hashtune.evaluation.power import detectable_drop, items_needed
 
 def test_items_needed_by_hand():
     """30 of 300 changed, as many lost as won, and one more: s^2 = 31/301 = 0.10299;
-    (1.64485 + 0.84162)^2 = 6.18256; times 0.10299 / 0.05^2 = 254.69."""
+    (1.64485 + 0.84162)^2 = 6.18256; times 0.10299 / 0.03^2 = 707.48."""
     drops = [1.0] * 15 + [-1.0] * 15 + [0.0] * 270
-    assert items_needed(drops, distance=0.05, confidence=0.95) == 255
-    assert items_needed(drops, distance=-0.05, confidence=0.95) == 255
+    assert items_needed(drops, distance=0.03, confidence=0.95) == 708
+    assert items_needed(drops, distance=-0.03, confidence=0.95) == 708
 
 
 def test_items_without_a_change_do_not_promise_certainty():
@@ -22,9 +22,14 @@ def test_items_without_a_change_do_not_promise_certainty():
 
 
 def test_small_changes_need_fewer_items():
-    """Changes of 0.1: s^2 = (3 * 0.01 + 0.01) / 31 - 0.01^2 = 0.0011903, 2.9 items."""
+    """Changes of 0.1: s^2 = (3 * 0.01 + 0.01) / 31 - 0.01^2 = 0.0011903;
+    6.18256 * 0.0011903 / 0.01^2 = 73.6."""
     drops = [0.1, 0.1, 0.1] + [0.0] * 27
-    assert items_needed(drops, distance=0.05, confidence=0.95) == 3
+    assert items_needed(drops, distance=0.01, confidence=0.95) == 74
+
+
+def test_what_these_items_leave_open_asks_for_more_than_these():
+    assert items_needed([0.1, 0.0, 0.0], distance=0.5, confidence=0.95) == 4
 
 
 def test_at_the_margin_no_number_decides():

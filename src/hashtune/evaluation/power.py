@@ -28,7 +28,8 @@ def items_needed(differences: Sequence[float], *, distance: float, confidence: f
         confidence: of the one-sided bound that decides.
 
     Returns:
-        None where the distance is 0 or asks for more than MOST_ITEMS.
+        More than there are, since these left it open. None where the distance is 0 or asks for
+        more than MOST_ITEMS.
     """
     items = len(differences)
     largest = max(abs(value) for value in differences) or 1.0
@@ -39,7 +40,7 @@ def items_needed(differences: Sequence[float], *, distance: float, confidence: f
         return None
     quantiles = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
     needed = variance * (quantiles / distance) ** 2
-    return math.ceil(needed) if needed <= MOST_ITEMS else None
+    return max(items + 1, math.ceil(needed)) if needed <= MOST_ITEMS else None
 
 
 @lru_cache(maxsize=1024)  # simulations ask for the same few sizes again and again
