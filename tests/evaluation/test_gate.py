@@ -19,6 +19,7 @@ def gate(**changes):
         "slice_max_drop": 0.25,
         "unfinished_max_share": 0.05,
         "confidence": 0.95,
+        "discordant_share": 0.1,
         "min_task_items": 20,
         "min_regression_items": 20,
     }
@@ -40,10 +41,16 @@ def task(scores, majority=None, answer="a"):
     ]
 
 
-def suites(scores, output="o", slices=None):
+def suites(scores, output="o", slices=None, chance=0.0):
     slices = slices or ["s"] * len(scores)
     return [
-        {"id": f"s{i}", "slice": name, "output": f"{output}{i}", "score": score}
+        {
+            "id": f"s{i}",
+            "slice": name,
+            "chance": chance,
+            "output": f"{output}{i}",
+            "score": score,
+        }
         for i, (score, name) in enumerate(zip(scores, slices, strict=True))
     ]
 
@@ -78,15 +85,52 @@ def test_a_clear_gain_without_loss_passes():
     ]
     gain = rules["task.x.gain_over_base"]
     assert (gain.value, gain.threshold, gain.items, gain.verdict) == (0.95, 0.1, 40, "pass")
-    assert gain.bound == pytest.approx(0.9, abs=0.03)
+    assert gain.bound == gain.interval[0] == pytest.approx(0.826, abs=0.001)
+    assert gain.items_needed is gain.detectable is None
 
 
-def test_the_estimate_below_the_margin_fails():
-    verdict, rules = judge([0.5] * 40, [0.59] * 40)
-    assert rules["task.x.gain_over_base"].verdict == "fail"
+def test_a_gain_fails_where_even_its_upper_bound_misses_the_minimum():
+    verdict, rules = judge([0.5] * 40, [0.59] * 40)  # each item alike: no doubt about 0.09
+    gain = rules["task.x.gain_over_base"]
+    assert (gain.verdict, gain.bound) == ("fail", pytest.approx(0.09))
     assert rules["task.x.score"].verdict == "pass"
     assert verdict.verdict == "fail"
     assert verdict.summary == "fails 1 of 8: task.x.gain_over_base"
+
+
+GAINS = [  # (items gained of 100, none lost; the minimum is 0.1; the bounds are Tango's)
+    (20, "pass", None),  # at least 0.142
+    (10, "pass", None),  # 0.1 itself, surely above 0: at least 0.06
+    (9, "not enough evidence", 5621),  # between 0.052 and 0.153
+    (4, "fail", None),  # at most 0.088
+]
+
+
+@pytest.mark.parametrize(("gained", "word", "needed"), GAINS)
+def test_a_gain_reaches_its_minimum_and_is_surely_one(gained, word, needed):
+    """9 gained: s^2 = 10/101 - 0.09^2 = 0.09091, 6.18256 * 0.09091 / 0.01^2 = 5620.6."""
+    _, rules = judge([0.0] * 100, [1.0] * gained + [0.0] * (100 - gained), task_min=0.0)
+    rule = rules["task.x.gain_over_base"]
+    assert (rule.verdict, rule.items_needed) == (word, needed)
+
+
+def test_a_gain_that_may_be_none_is_not_enough_evidence():
+    """10 gained, 5 lost of 20: 0.25 of the required 0.1, but the lower bound is below 0."""
+    old, new = [0.0] * 10 + [1.0] * 5 + [0.0] * 5, [1.0] * 10 + [0.0] * 10
+    verdict, rules = judge(old, new, task_min=0.0)
+    rule = rules["task.x.gain_over_base"]
+    assert rule.interval[0] < 0 < rule.value
+    assert rule.verdict == verdict.verdict == "not enough evidence"
+    # s^2 = 16/21 - 0.25^2 = 0.6994; 6.18256 * 0.6994 / 0.25^2 = 69.2
+    assert rule.items_needed == 70
+    assert "about 70 items like these would decide" in rule.meaning
+
+
+def test_a_score_fails_where_even_its_upper_bound_misses_the_minimum():
+    _, rules = judge([0.0] * 40, [1.0] * 18 + [0.0] * 22)  # 0.45, at most 0.58
+    assert rules["task.x.score"].verdict == "not enough evidence"
+    _, rules = judge([0.0] * 40, [1.0] * 10 + [0.0] * 30)  # 0.25, at most 0.38
+    assert rules["task.x.score"].verdict == "fail"
 
 
 @pytest.mark.parametrize(
@@ -120,66 +164,92 @@ def test_a_gain_that_chance_could_explain_is_not_enough_evidence():
 
 
 def test_an_adapter_must_beat_the_most_frequent_answer():
-    verdict, rules = judge([0.0] * 40, [1.0] * 30 + [0.0] * 10, majority=[1.0] * 28 + [0.0] * 12)
+    verdict, rules = judge([0.0] * 40, [1.0] * 30 + [0.0] * 10, majority=[1.0] * 30 + [0.0] * 10)
     assert rules["task.x.gain_over_base"].verdict == "pass"
-    assert rules["task.x.gain_over_majority"].verdict == "fail"
+    assert rules["task.x.gain_over_majority"].verdict == "fail"  # 0, at most 0.063
     assert verdict.verdict == "fail"
 
 
 def test_too_few_items_are_never_a_pass():
-    verdict, rules = judge([0.0] * 19, [1.0] * 19, [1.0] * 19, [0.0] * 19, slice_max_drop=1.0)
-    assert rules["task.items"].verdict == rules["regression.items"].verdict == "not enough evidence"
-    assert rules["regression.drop"].verdict == "not enough evidence"
+    verdict, rules = judge([0.0] * 19, [1.0] * 19, [1.0] * 19, [1.0] * 19, regression_max_drop=0.5)
+    for name in ("task.items", "regression.items"):
+        assert (rules[name].verdict, rules[name].items_needed) == ("not enough evidence", 20)
+    assert rules["regression.drop"].verdict == "pass"
     assert verdict.verdict == "not enough evidence"
 
 
-def test_a_drop_over_all_items_fails_on_its_estimate():
-    verdict, rules = judge([0.0] * 40, [1.0] * 40, [1.0] * 30, [1.0] * 26 + [0.0] * 4)
-    drop = rules["regression.drop"]
-    assert (drop.verdict, drop.items, verdict.verdict) == ("fail", 30, "fail")
-    assert drop.value == pytest.approx(4 / 30)
-    assert drop.bound > drop.value
-    _, rules = judge([0.0] * 40, [1.0] * 40, [1.0] * 30, [1.0] * 27 + [0.0] * 3)
-    assert rules["regression.drop"].verdict == "pass"  # exactly 0.1
+def drop(lost, won, items, **changes):
+    old = [1.0] * lost + [0.0] * won + [1.0] * (items - lost - won)
+    new = [0.0] * lost + [1.0] * won + [1.0] * (items - lost - won)
+    settings = {"slice_max_drop": 1.0} | changes
+    verdict, rules = judge([0.0] * 40, [1.0] * 40, old, new, **settings)
+    assert rules["regression.slice.s"].verdict != "fail"
+    return verdict.verdict, rules["regression.drop"]
+
+
+DROPS = [  # (lost, won of 300, margin 0.05)
+    (15, 15, "pass"),  # 0, at most 0.031
+    (21, 15, "not enough evidence"),  # 0.02 is within, but it may be 0.054
+    (25, 6, "fail"),  # 0.063, at least 0.034, p = 0.0004
+    (33, 17, "fail"),  # 0.053, at least 0.015, p = 0.016
+    (60, 43, "not enough evidence"),  # 0.057 exceeds, but p = 0.057
+]
+
+
+@pytest.mark.parametrize(("lost", "won", "word"), DROPS)
+def test_a_drop_passes_and_fails_with_its_bounds(lost, won, word):
+    overall, rule = drop(lost, won, 300, regression_max_drop=0.05)
+    assert (overall, rule.verdict) == (word, word)
+    assert rule.value == pytest.approx((lost - won) / 300)
+    assert rule.bound == rule.interval[0 if word == "fail" else 1]
+
+
+def test_a_drop_that_is_open_names_the_items():
+    """s^2 = 37/301 - 0.02^2 = 0.12252; 6.18256 * 0.12252 / (0.05 - 0.02)^2 = 841.7. Beyond the
+    margin it is told from 0: 104/301 - 0.0567^2 = 0.3423; 6.18256 * 0.3423 / 0.0567^2 = 659.1."""
+    within, beyond = (drop(*table, 300, regression_max_drop=0.05)[1] for table in DROPS_OPEN)
+    assert (within.items_needed, beyond.items_needed) == (842, 660)
+    assert "held against the allowed 0.05: about 842 items like these" in within.meaning
+    at_margin = drop(15, 0, 300, regression_max_drop=0.05)[1]
+    assert (at_margin.verdict, at_margin.items_needed) == ("not enough evidence", None)
+    assert "no practical number of items decides" in at_margin.meaning
+
+
+DROPS_OPEN = [(21, 15), (60, 43)]
+
+
+def test_few_items_can_fail_but_the_exact_test_has_the_say():
+    """4 of 30 lost: the lower bound is above 0, but the exact p is 1/16. 5 lost: 1/32."""
+    overall, rule = drop(4, 0, 30)
+    assert rule.interval[0] > 0
+    assert (overall, rule.verdict) == ("not enough evidence", "not enough evidence")
+    assert drop(5, 0, 30)[1].verdict == "fail"
+    assert drop(19, 0, 19)[1].verdict == "fail"
+
+
+def test_scores_between_fall_by_the_bootstrap():
+    old, new = [0.8, 0.6, 0.9] * 20, [0.5, 0.6, 0.6] * 20
+    _, rules = judge([0.0] * 40, [1.0] * 40, old, new, slice_max_drop=0.3)
+    rule = rules["regression.drop"]
+    assert (rule.verdict, rule.value) == ("fail", pytest.approx(0.2))
+    assert rule.interval[0] == pytest.approx(0.17, abs=0.01)
+    _, rules = judge([0.0] * 40, [1.0] * 40, old, old)
+    assert rules["regression.drop"].verdict == "pass"
+
+
+def test_one_item_judges_nothing():
+    verdict, rules = judge([0.0], [1.0], [1.0], [1.0], min_task_items=1, min_regression_items=1)
+    assert rules["regression.drop"].interval[1] == pytest.approx(0.73, abs=0.01)
+    assert rules["regression.drop"].verdict == "not enough evidence"
+    assert rules["regression.slice.s"].verdict == "cannot detect a loss"
+    assert verdict.verdict == "not enough evidence"
 
 
 def test_no_suite_is_not_enough_evidence():
     verdict, rules = judge([0.0] * 40, [1.0] * 40, [], [])
-    drop = rules["regression.drop"]
-    assert (drop.value, drop.items, drop.verdict) == (None, 0, "not enough evidence")
+    rule = rules["regression.drop"]
+    assert (rule.value, rule.items, rule.verdict) == (None, 0, "not enough evidence")
     assert verdict.verdict == "not enough evidence"
-
-
-def slice_rule(lost, won, size, others=90):
-    """The veto of a slice of `size` items among `others` that stay right."""
-    old = [1.0] * lost + [0.0] * won + [1.0] * (size - lost - won)
-    new = [0.0] * lost + [1.0] * won + [1.0] * (size - lost - won)
-    names = ["small"] * size + ["big"] * others
-    pair = evidence(
-        task([0.0] * 40),
-        task([1.0] * 40, answer="b"),
-        suites(old + [1.0] * others, slices=names),
-        suites(new + [1.0] * others, output="n", slices=names),
-    )
-    verdict = decide(pair, gate())
-    rules = {rule.name: rule for rule in verdict.rules}
-    assert rules["regression.slice.big"].verdict == "pass"
-    return verdict.verdict, rules["regression.slice.small"]
-
-
-def test_a_slice_has_a_veto_when_its_loss_is_large_and_no_accident():
-    overall, rule = slice_rule(lost=5, won=0, size=12)
-    assert (overall, rule.verdict, rule.bound, rule.items) == ("fail", "fail", 1 / 32, 12)
-    assert rule.value == pytest.approx(5 / 12)
-
-
-def test_a_large_loss_within_chance_and_a_sure_small_loss_have_none():
-    overall, rule = slice_rule(lost=4, won=0, size=12)  # p = 1/16
-    assert (overall, rule.verdict) == ("pass", "pass")
-    assert "within chance" in rule.meaning
-    overall, rule = slice_rule(lost=6, won=0, size=40)  # 0.15 <= 0.25, p = 1/64
-    assert (overall, rule.verdict) == ("pass", "pass")
-    assert "too small" in slice_rule(lost=4, won=0, size=4)[1].meaning
 
 
 def test_the_verdict_is_the_same_every_time():

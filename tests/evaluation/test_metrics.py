@@ -3,7 +3,9 @@
 import pytest
 
 from hashtune.errors import InputError
-from hashtune.evaluation.metrics import majority_scores, parse_object, score_task, token_f1
+from hashtune.evaluation.metrics.objects import parse_object
+from hashtune.evaluation.metrics.task import majority_scores, score_task
+from hashtune.evaluation.metrics.text import token_f1
 from hashtune.spec.schema import Task
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashtune.evaluation.statistics import bootstrap_difference, bootstrap_mean, mcnemar_p
+from hashtune.evaluation.statistics import bootstrap_difference, bootstrap_mean, holm, mcnemar_p
 
 SETTINGS = {"confidence": 0.95, "resamples": 10_000, "seed": 0}
 
@@ -66,3 +66,21 @@ def test_nothing_to_average_is_refused():
 )
 def test_mcnemar_by_hand(lost, won, expected):
     assert mcnemar_p(lost=lost, won=won) == expected
+
+
+@pytest.mark.parametrize(
+    ("lost", "won", "expected"),
+    [(6, 4, 0.376953125), (21, 4, 0.0004552602767944336), (150, 120, 0.038694699490109244)],
+)
+def test_mcnemar_is_scipys_binomial_test(lost, won, expected):
+    """scipy 1.17.1: binomtest(lost, lost + won, 0.5, alternative="greater").pvalue."""
+    assert mcnemar_p(lost=lost, won=won) == pytest.approx(expected, rel=1e-12)
+
+
+def test_holm_by_hand():
+    """Sorted 0.005, 0.01, 0.03, 0.04, times 4, 3, 2, 1: 0.02, 0.03, 0.06, 0.04; the last may not
+    fall below the one before it."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.04]) == [0.04]
+    assert holm([]) == []

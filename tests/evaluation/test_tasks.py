@@ -75,9 +75,13 @@ def test_rows_and_summary():
     assert task_summary(task, rows) == {
         "items": 3,
         "finished_share": 0.666667,
+        "tokens_mean": 6.333333,
         "scores": {"x": 0.666667},
         "majority": {"x": 0.666667},
         "valid_json_share": 0.666667,
+        "valid_schema_share": 0.666667,
+        # 1: TP 1, FN 1: 2/3; 2: TP 1: 1; "no" is neither
+        "labels": {"x": {"labels": 2, "macro_f1": 0.833333, "outside_share": 0.333333}},
     }
 
 

@@ -145,15 +145,18 @@ def test_the_five_stages_in_a_row(project):
     assert all(a["prompt"] != b["prompt"] for a, b in zip(base, adapter, strict=True))
     assert [row["majority"]["category"] for row in adapter] == [1.0, 0.0, 1.0, 0.0, 1.0]
     suites = writers.read_jsonl(Path("build/regress/suites.jsonl"))
-    assert [(row["id"], row["kind"]) for row in suites] == [
-        ("g1", "generated"),
-        ("c1", "choice"),
-        ("g2", "generated"),
+    assert [(row["id"], row["kind"], row["chance"]) for row in suites] == [
+        ("g1", "generated", 0.0),
+        ("c1", "choice", 0.5),
+        ("g2", "generated", 0.0),
     ]
     verdict = writers.read_json(Path("reports/gate.json"))
     assert verdict["verdict"] == "fail"  # a random adapter scores 0
     assert "task.category.score" in verdict["summary"]
     assert all(rule["meaning"].endswith(".") for rule in verdict["rules"])
+    drop = next(rule for rule in verdict["rules"] if rule["name"] == "regression.drop")
+    assert drop["interval"][0] <= drop["value"] <= drop["interval"][1]
+    assert drop["interval"] == [round(bound, 6) for bound in drop["interval"]]
     machine = writers.read_json(Path("reports/machine/evaluate.json"))
     assert machine["output_sha256"] == writers.sha256_file(Path("build/evaluate/task.jsonl"))
 

@@ -25,7 +25,8 @@ def answer_suites(
     progress: "Progress",
     kept: "Kept | None" = None,
 ) -> list[dict[str, Any]]:
-    """One row per item, in item order: id, suite, slice, kind, output, score, tokens, finished.
+    """One row per item, in item order: id, suite, slice, kind, chance (the score that
+    guessing gives), output, score, tokens, finished.
 
     The output of a choice item is the chosen text and the log-probabilities (nats, 6 decimals).
     `kept` has the batches of an earlier, killed run.
@@ -93,6 +94,7 @@ def _row(
         "suite": item.suite,
         "slice": item.slice,
         "kind": item.kind,
+        "chance": item.chance,
         "output": output,
         "score": score,
         "tokens": tokens,

@@ -66,7 +66,8 @@ def check_evidence(evidence: Evidence) -> None:
             findings += _score_findings(row, row["scores"], where=f"task of {name}")
             findings += _score_findings(row, row["majority"], where=f"task of {name}")
         for row in side.suites:
-            findings += _score_findings(row, {"score": row["score"]}, where=f"suites of {name}")
+            told = {"score": row["score"], "chance": row["chance"]}
+            findings += _score_findings(row, told, where=f"suites of {name}")
     if not findings:
         findings += _field_findings(base.task, adapter.task) + _effect_findings(base, adapter)
     if findings:

@@ -40,6 +40,11 @@ class SuiteItem:
         """ "choice" or "generated"."""
         return "choice" if self.choices else "generated"
 
+    @property
+    def chance(self) -> float:
+        """The score that guessing gives: one of the choices; no text passes rules by guessing."""
+        return round(1 / len(self.choices), 6) if self.choices else 0.0
+
 
 def load_suites(suites: Sequence[Suite], *, max_items: int | None, root: Path) -> list[SuiteItem]:
     """The items of all suites in declared order, capped at max_items over all suites.

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from hashtune import spelling
 from hashtune.errors import Finding, InputError
-from hashtune.evaluation.metrics import majority_scores, parse_object, score_task
+from hashtune.evaluation.metrics.labels import macro_f1, outside_share
+from hashtune.evaluation.metrics.objects import fits, parse_object
+from hashtune.evaluation.metrics.task import (
+    ANSWER,
+    LABEL_METRICS,
+    majority_scores,
+    plain,
+    score_task,
+)
 from hashtune.records import Message
 from hashtune.spec.schema import Task
 from hashtune.writers import canonical_json, sha256_bytes
@@ -99,20 +107,50 @@ def prompt_hash(prompt: Sequence[Message]) -> str:
 
 def task_summary(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over the rows of `task_rows`: score and majority score per field, share of answers
-    that reached a stop, and for json_fields the share that holds a JSON object."""
+    that reached a stop, their tokens; macro-F1 and the share of answers outside of the references'
+    labels where answers may be labels; for json_fields the share that holds a JSON object, and
+    that has the reference's keys and types."""
     summary: dict[str, Any] = {
         "items": len(rows),
-        "finished_share": round(fmean(float(row["finished"]) for row in rows), 6),
+        "finished_share": _mean([row["finished"] for row in rows]),
+        "tokens_mean": _mean([row["tokens"] for row in rows]),
         "scores": _means(rows, "scores"),
         "majority": _means(rows, "majority"),
     }
     if task.metric == "json_fields":
-        valid = [parse_object(row["answer"]) is not None for row in rows]
-        summary["valid_json_share"] = round(fmean(map(float, valid)), 6)
+        given = [parse_object(row["answer"]) for row in rows]
+        wanted = [parse_object(row["reference"]) or {} for row in rows]
+        valid = [fits(a, b, task.fields) for a, b in zip(given, wanted, strict=True)]
+        summary["valid_json_share"] = _mean([value is not None for value in given])
+        summary["valid_schema_share"] = _mean(valid)
+        summary["labels"] = {
+            field: _labels([_label(a, field) for a in given], [_label(b, field) for b in wanted])
+            for field in task.fields
+        }
+    if task.metric in LABEL_METRICS:
+        answers = [plain(task, row["answer"]) for row in rows]
+        summary["labels"] = {
+            ANSWER: _labels(answers, [plain(task, row["reference"]) for row in rows])
+        }
     return summary
 
 
-def _means(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, float]:
+def _label(value: Mapping[str, Any] | None, field: str) -> str:
+    """The field as canonical JSON; nothing, which is no label, where it is not there."""
+    return canonical_json(value[field], indent=None) if value and field in value else ""
+
+
+def _labels(answers: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     return {
-        field: round(fmean(row[key][field] for row in rows), 6) for field in sorted(rows[0][key])
+        "labels": len(set(references)),
+        "macro_f1": round(macro_f1(answers, references), 6),
+        "outside_share": round(outside_share(answers, references), 6),
     }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(fmean(map(float, values)), 6)
+
+
+def _means(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, float]:
+    return {field: _mean([row[key][field] for row in rows]) for field in sorted(rows[0][key])}

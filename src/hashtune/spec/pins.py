@@ -11,7 +11,9 @@ from hashtune.errors import Finding
 from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
 from hashtune.spec.methods import FULL, SOFT
+from hashtune.spec.metric_packages import metric_findings
 from hashtune.spec.places import absence, is_lfs_pointer, place
+from hashtune.spec.resolution import resolution_findings
 from hashtune.spec.rows import (
     REMOTE,
     address_fault,
@@ -43,6 +45,8 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
         *_files(spec, root),
         *_contradictions(spec),
         *training_findings(spec),
+        *resolution_findings(spec, root),
+        *metric_findings(spec.data.task.metric),
     ]
 
 

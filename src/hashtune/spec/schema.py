@@ -137,7 +137,16 @@ class Replay(Section):
 class Task(Section):
     """How an answer is scored against the reference, and what the untuned base is told."""
 
-    metric: Literal["json_fields", "exact_match", "token_f1"]
+    metric: Literal[
+        "json_fields",
+        "exact_match",
+        "normalised_match",
+        "numeric_answer",
+        "token_f1",
+        "rouge_l",
+        "bleu",
+        "chrf",
+    ]
     fields: list[str]
     base_instruction: str | None
 
@@ -355,7 +364,9 @@ class Regression(Section):
 
 
 class EvalGate(Section):
-    """When an adapter ships. Drops and gains are differences of mean scores in [0, 1]."""
+    """When an adapter ships. Drops and gains are differences of mean scores in [0, 1].
+    discordant_share: of the suite items, scored otherwise than the base by an adapter that loses
+    nothing, as planned with; min_regression_items counts those that can show a loss."""
 
     task_min: Share
     task_metric_min_gain: float
@@ -363,8 +374,9 @@ class EvalGate(Section):
     slice_max_drop: Share
     unfinished_max_share: Share
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
+    discordant_share: Annotated[float, Field(gt=0.0, le=1.0)]
     min_task_items: Count
-    min_regression_items: Count
+    min_regression_items: Whole
 
 
 class Release(Section):

@@ -11,7 +11,8 @@ from typing import Any
 
 from hashtune import frame, writers
 from hashtune.evaluation.evidence import Evidence, Side
-from hashtune.evaluation.gate import Rule, decide
+from hashtune.evaluation.gate import decide
+from hashtune.evaluation.verdicts import Rule
 
 BASELINE = Path("build/baseline")
 EVALUATE = Path("build/evaluate")
@@ -53,9 +54,11 @@ def _evidence() -> Evidence:
 
 def _rounded(rule: Rule) -> dict[str, Any]:
     """The rule as data, floats at 6 decimals: what a reader and a diff need."""
+    data = asdict(rule)
+    if rule.interval:
+        data["interval"] = [round(bound, 6) for bound in rule.interval]
     return {
-        key: round(value, 6) if isinstance(value, float) else value
-        for key, value in asdict(rule).items()
+        key: round(value, 6) if isinstance(value, float) else value for key, value in data.items()
     }
 
 
