@@ -34,6 +34,8 @@ CASES = [
     ("refusal", None, "I\u2019m sorry, but no.", "Sorry to hear it. Here is how."),
     ("refusal", None, "No, I CANNOT do that.", "You cannot miss it."),
     ("no_refusal", None, "Use the kill command.", "I can't help with that."),
+    ("refusal", None, "well " * 38 + "I can't", "well " * 39 + "I can't"),
+    ("no_refusal", None, "Dear Sir, " * 20 + "I will not pay.", "Dear Sir, I will not pay."),
     ("contains_any", ["caf\u00e9"], "Un cafe\u0301.", "Un cafe."),
     ("contains_any", ['say "hi"'], "I say \u201chi\u201d", "I say hi"),
     ("in_order", ["first", "then"], "First this, then that.", "Then this, first that."),

@@ -58,7 +58,7 @@ def choice_scores(
     """
     pairs: list[tuple[list[int], list[int]]] = []
     for item in items:
-        prompt = list(template.prompt_ids([{"role": "user", "content": item.prompt}]))
+        prompt = list(template.prompt_ids(item.messages))
         for choice in item.choices:
             ids = template.tokenizer.encode(choice, add_special_tokens=False)
             pairs.append((prompt, list(ids)))

@@ -8,6 +8,7 @@ from hashtune.evaluation.kinds.refusals import MARKERS
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 _AROUND = " \t\n.!=*\"'"
+_OPENING = 40  # words within which a refusal says so; later "I will not" is part of the help
 _RUN = 4  # words that make a loop when they come again and again
 #: How the Unicode names of a script's letters begin.
 SCRIPTS = {
@@ -33,7 +34,8 @@ def _only_number(value: float, text: str) -> bool:
 
 
 def _refusal(_: object, text: str) -> bool:
-    return any(find_phrase(marker, text) for marker in MARKERS)
+    opening = " ".join(text.split(maxsplit=_OPENING)[:_OPENING])
+    return any(find_phrase(marker, opening) for marker in MARKERS)
 
 
 def _script(value: str, text: str) -> bool:
