@@ -120,11 +120,10 @@ def _add_verify(commands: Commands) -> None:
 def _add_suite(commands: Commands) -> None:
     suite = commands.add_parser(
         "suite",
-        help="add past failures to a regression suite",
+        help="add past failures to a regression suite; tasks of lm-evaluation-harness",
         description="Regression suites: add past failures as items that no adapter may lose.",
     )
     add_suite_arguments(suite)
-    suite.set_defaults(module="suite")
 
 
 def _add_doctor(commands: Commands) -> None:

@@ -1,7 +1,11 @@
-"""Options of hashtune suite."""
+"""Options of hashtune suite, apart so that `hashtune --help` imports nothing else."""
 
-from hashtune.cli.parser import Parser
+import argparse
+from typing import TypeAlias
 
+from hashtune.cli.parser import Parser, whole_number
+
+Actions: TypeAlias = "argparse._SubParsersAction[Parser]"
 EXAMPLE = (
     "Example: hashtune suite add --from build/evaluate --id test-0042 --rule "
     "'json_object=[\"intent\"]' --rationale 'The reply ran into the JSON in March.'"
@@ -9,8 +13,27 @@ EXAMPLE = (
 
 
 def add_arguments(suite: Parser) -> None:
-    """The options of `hashtune suite add`."""
+    """The actions of `hashtune suite` and their options."""
     actions = suite.add_subparsers(required=True, metavar="ACTION")
+    _add_add(actions)
+    _add_harness(actions)
+
+
+def _add_harness(actions: Actions) -> None:
+    harness = actions.add_parser(
+        "harness",
+        help="tasks of lm-evaluation-harness, answered by base and adapter",
+        description="Score tasks of lm-evaluation-harness on base and adapter, item by item, into "
+        "build/harness. No part of the verdict. Needs pip install -e '.[lm-eval]'.",
+    )
+    harness.add_argument("tasks", nargs="+", metavar="TASK", help="tasks, or groups of tasks")
+    harness.add_argument("--limit", type=whole_number, metavar="N", help="first N items of each")
+    harness.add_argument("--include", metavar="DIR", help="folder with task files of your own")
+    harness.add_argument("--adapter", default="build/train/adapter", help="folder of the adapter")
+    harness.set_defaults(module="suite_harness")
+
+
+def _add_add(actions: Actions) -> None:
     add = actions.add_parser(
         "add",
         help="add items, refuse repeated and nearly equal ones, refresh the pin in conf/",
@@ -53,3 +76,4 @@ def add_arguments(suite: Parser) -> None:
         metavar="FILE",
         help="option file that declares the suites of the spec",
     )
+    add.set_defaults(module="suite")

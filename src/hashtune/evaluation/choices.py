@@ -81,8 +81,21 @@ def _exact_sums(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> lis
 
 
 def _sums(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
-    """One batch, padded on the right. The token at position t is predicted by the logits at t-1;
-    logits are made from the last token of the shortest prompt on:
+    """Summed log-probability (nats) of the second part of each pair after the first."""
+    found, targets, wanted = log_probs(model, pairs)
+    of_token = found.gather(-1, targets[..., None])[..., 0]
+    sums = of_token.masked_fill(~wanted, 0.0).double().sum(-1)
+    return [float(value) for value in sums]
+
+
+def log_probs(
+    model: Any, pairs: Sequence[tuple[list[int], list[int]]]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One batch, padded on the right: (log-probabilities fp32 (rows, columns, vocabulary), target
+    ids (rows, columns), which of them belong to the second part of their pair).
+
+    The token at position t is predicted by the logits at t-1; logits are made from the last token
+    of the shortest first part on:
 
         ids   p p p c c      first = 2: logits at 2, 3 predict the tokens at 3, 4
     """
@@ -102,6 +115,5 @@ def _sums(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> list[floa
         use_cache=False,
         logits_to_keep=torch.arange(first, width - 1, device=device),
     ).logits
-    of_token = logits.float().log_softmax(-1).gather(-1, tokens[:, first + 1 :, None])[..., 0]
-    sums = of_token.masked_fill(~torch.tensor(wanted, device=device), 0.0).double().sum(-1)
-    return [float(value) for value in sums]
+    mask = torch.tensor(wanted, device=device)
+    return logits.float().log_softmax(-1), tokens[:, first + 1 :], mask
