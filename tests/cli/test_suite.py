@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,30 @@ def test_a_pin_that_is_none_is_refused(project, capsys):
     CONF.write_text(CONF.read_text().replace(sha, "todo"))
     told = refused(capsys, *ASK, "--rule", "refusal")
     assert "conf/regression/default.yaml: suites[3].sha256:" in told
+
+
+def test_harness_without_the_package_names_the_command(project, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    assert "fix: pip install -e '.[lm-eval]'" in refused(capsys, "suite", "harness", "arc_easy")
+
+
+def test_harness_scores_base_and_adapter_item_by_item(project, capsys, monkeypatch):
+    from hashtune.evaluation import harness, models
+
+    opened = []
+    row = {"id": "t/0", "slice": "t", "score": 1.0}
+    monkeypatch.setattr(harness, "package", lambda: None)
+    monkeypatch.setattr(models, "open_subject", lambda _, adapter, *__, **___: adapter)
+
+    def rows(subject, tasks, **options):
+        opened.append((subject, tasks, options["limit"], options["include"]))
+        return [row if subject is None else row | {"score": 0.0}]
+
+    monkeypatch.setattr(harness, "harness_rows", rows)
+    monkeypatch.setattr("hashtune.cli.suite_harness.require_manifest", lambda: None)
+    monkeypatch.setattr("hashtune.cli.suite_harness.read_manifest", lambda _: None)
+    assert main(["compose"]) == 0
+    assert main(["suite", "harness", "t", "--limit", "3", "--adapter", "data/a"]) == 0
+    assert opened == [(None, ["t"], 3, None), (Path("data/a"), ["t"], 3, None)]
+    assert "t: base 1, adapter 0\n" in capsys.readouterr().out
+    assert writers.read_jsonl(Path("build/harness/base.jsonl")) == [row]
