@@ -52,7 +52,7 @@ if "CI" not in os.environ:  # .ci/run installs one
 
 
 class SkipRule:
-    """Every skip is printed with its reason, and only the reasons of ALLOWED_SKIPS are good ones."""
+    """Every skip is printed with its reason; only the reasons of ALLOWED_SKIPS are good ones."""
 
     def __init__(self) -> None:
         self.refused: list[str] = []

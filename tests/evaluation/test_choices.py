@@ -80,7 +80,7 @@ def test_the_most_likely_choice_wins(model):
     assert choose(model, WordTemplate(), [], batch_size=3, progress=quiet) == []
 
 
-def test_only_logits_of_choice_positions_are_made(model, monkeypatch):
+def test_only_logits_of_choice_positions_are_made_and_prompts_are_read_once(model, monkeypatch):
     kept = []
     forward = model.forward
 
@@ -91,7 +91,18 @@ def test_only_logits_of_choice_positions_are_made(model, monkeypatch):
 
     monkeypatch.setattr(model, "forward", spy)
     choice_scores(model, WordTemplate(), [ITEMS[2]], batch_size=8, progress=quiet)
-    assert kept == [(4, 1)]
+    assert kept == [(1, 1)]  # four choices of one token
+    choice_scores(model, WordTemplate(), [ITEMS[0]], batch_size=8, progress=quiet)
+    assert kept[1:] == [(1, 1), (2, 2)]  # two choices, of three tokens and of one
+
+
+def test_a_cache_that_cannot_be_repeated_gives_the_same_scores(model, monkeypatch):
+    """Layers with recurrent states: each choice is read with its prompt."""
+    shared = choice_scores(model, WordTemplate(), ITEMS, batch_size=8, progress=quiet)
+    monkeypatch.setattr("hashtune.evaluation.choices.can_select", lambda cache: False)
+    apart = choice_scores(model, WordTemplate(), ITEMS, batch_size=8, progress=quiet)
+    for one, other in zip(shared, apart, strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
 
 
 def test_a_tie_goes_to_the_lowest_index():

@@ -128,7 +128,7 @@ def test_settings_of_the_model_are_not_inherited(model):
 def test_a_cache_that_cannot_shrink_gives_the_same_answers(model, monkeypatch):
     stops = stops_that_occur(model)
     expected = ask(model, conversations(), stops=stops)
-    monkeypatch.setattr("hashtune.evaluation.generate._can_shrink", lambda cache: False)
+    monkeypatch.setattr("hashtune.evaluation.generate.can_select", lambda cache: False)
     assert ask(model, conversations(), stops=stops) == expected
 
 

@@ -136,8 +136,7 @@ def test_choices_are_scored_after_the_virtual_tokens(folder: Path, adapter: Path
         logs = peft_logits(reference, prompt + ids).log_softmax(-1)
         wanted.append(sum(float(logs[3 + at, token]) for at, token in enumerate(ids)))
     texts = [Words().decode(ids) for ids in choices]
-    item: Any = SimpleNamespace(prompt=Words().decode(prompt), choices=texts)
-    items: list[SuiteItem] = [item]
+    items = [SuiteItem("a", "s", "k", Words().decode(prompt), choices=tuple(texts), answer=0)]
     template: Any = Words()
     model = attach(base(folder), adapter).eval()
     (scores,) = choice_scores(model, template, items, batch_size=2, progress=quiet)

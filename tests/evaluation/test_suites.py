@@ -12,10 +12,18 @@ from hashtune.writers import sha256_bytes
 GENERATED = {
     "id": "g1",
     "slice": "s",
+    "rationale": "why",
     "prompt": "Hi?",
     "rules": [{"kind": "max_words", "value": 2}],
 }
-CHOICE = {"id": "c1", "slice": "k", "question": "2+2?", "choices": ["3", "4"], "answer": 1}
+CHOICE = {
+    "id": "c1",
+    "slice": "k",
+    "rationale": "why",
+    "question": "2+2?",
+    "choices": ["3", "4"],
+    "answer": 1,
+}
 
 
 def write(root, name, rows, sha256=None):
@@ -34,8 +42,10 @@ def test_items_come_in_declared_order(tmp_path):
     suites = [write(tmp_path, "b", [CHOICE]), write(tmp_path, "a", [GENERATED])]
     items = load_suites(suites, max_items=None, root=tmp_path)
     assert items == [
-        SuiteItem("c1", "b", "k", "2+2?", choices=("3", "4"), answer=1),
-        SuiteItem("g1", "a", "s", "Hi?", rules=({"kind": "max_words", "value": 2},)),
+        SuiteItem("c1", "b", "k", "2+2?", choices=("3", "4"), answer=1, rationale="why"),
+        SuiteItem(
+            *("g1", "a", "s", "Hi?"), rules=({"kind": "max_words", "value": 2},), rationale="why"
+        ),
     ]
     assert [item.kind for item in items] == ["choice", "generated"]
 
@@ -53,6 +63,7 @@ def test_changed_content_is_refused_before_it_is_read(tmp_path):
 
 
 def test_all_findings_of_all_suites_at_once(tmp_path):
+    why = {"rationale": "why"}
     bad = [
         {"id": "c1", "slice": "k", "question": "q", "choices": ["a", "a"], "answer": 2},
         {"id": "c1", "slice": " ", "question": "q", "choices": ["a", ""], "answer": 0},
@@ -60,7 +71,9 @@ def test_all_findings_of_all_suites_at_once(tmp_path):
         {"id": "g", "slice": "k", "prompt": "p", "rules": "none", "extra": 1},
         {"id": "h", "slice": "k", "question": "q", "choices": ["a", "b"], "answer": True},
         {"id": "i"},
+        GENERATED | {"id": "j", "rationale": " "},
     ]
+    bad[:5] = [row | why for row in bad[:5]]
     missing = Suite(name="x", uri="x.jsonl", sha256="0" * 64)
     found = findings_of(tmp_path, write(tmp_path, "a", bad), missing)
     assert found == [
@@ -82,7 +95,9 @@ def test_all_findings_of_all_suites_at_once(tmp_path):
         ("a.jsonl", 6, "answer", "is missing"),
         ("a.jsonl", 6, "choices", "is missing"),
         ("a.jsonl", 6, "question", "is missing"),
+        ("a.jsonl", 6, "rationale", "is missing"),
         ("a.jsonl", 6, "slice", "is missing"),
+        ("a.jsonl", 7, "rationale", "is no text or blank"),
         (None, None, "regression.suites[1].uri", "'x.jsonl' does not exist"),
     ]
 
@@ -103,3 +118,25 @@ def test_the_cap_takes_from_all_slices_in_turn(tmp_path):
     rows = [CHOICE | {"id": str(i), "slice": name} for i, name in enumerate(slices)]
     capped = load_suites([write(tmp_path, "a", rows)], max_items=3, root=tmp_path)
     assert [item.id for item in capped] == ["0", "4", "6"]
+
+
+def test_a_suite_of_ones_own_needs_nothing_but_the_schema(tmp_path):
+    """Own slices, both kinds in one file, any Unicode, Windows line ends, any folder."""
+    rows = [
+        CHOICE
+        | {
+            "id": "\u00e4-1",
+            "slice": "St\u00f6rung / R\u00fcckfrage",
+            "question": "\u00bfQu\u00e9?",
+        },
+        GENERATED | {"id": "ticket 7", "slice": "past-failures"},
+    ]
+    data = "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows).encode()
+    (tmp_path / "team").mkdir()
+    (tmp_path / "team/own.jsonl").write_bytes(data)
+    suite = Suite(name="own", uri="team/own.jsonl", sha256=sha256_bytes(data))
+    items = load_suites([suite], max_items=None, root=tmp_path)
+    assert [(item.suite, item.slice) for item in items] == [
+        ("own", "St\u00f6rung / R\u00fcckfrage"),
+        ("own", "past-failures"),
+    ]

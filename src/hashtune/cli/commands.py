@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from hashtune.cli.inspect_arguments import add_arguments as add_inspect_arguments
 from hashtune.cli.parser import Parser
+from hashtune.cli.suite_arguments import add_arguments as add_suite_arguments
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
@@ -136,6 +137,15 @@ def _add_release(commands: Commands) -> None:
     release.set_defaults(module="release")
 
 
+def _add_suite(commands: Commands) -> None:
+    suite = commands.add_parser(
+        "suite",
+        help="add past failures to a regression suite; tasks of lm-evaluation-harness",
+        description="Regression suites: add past failures as items that no adapter may lose.",
+    )
+    add_suite_arguments(suite)
+
+
 def _add_doctor(commands: Commands) -> None:
     doctor = commands.add_parser(
         "doctor",
@@ -177,5 +187,5 @@ def _add_report(commands: Commands) -> None:
 
 COMMANDS = (
     *(_add_compose, _add_check, _add_base, _add_inspect, _add_step),
-    *(_add_chat, _add_verify, _add_release, _add_doctor, _add_review, _add_report),
+    *(_add_chat, _add_verify, _add_suite, _add_release, _add_doctor, _add_review, _add_report),
 )

@@ -38,7 +38,7 @@ def answer_suites(
     answers = generate_answers(
         subject.model,
         subject.template,
-        [[{"role": "user", "content": item.prompt}] for item in generated],
+        [item.messages for item in generated],
         stop_ids=subject.stop_ids,
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,

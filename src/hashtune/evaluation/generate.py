@@ -174,7 +174,7 @@ def _continue(
             break
         mask = torch.cat([mask, mask.new_ones(len(alive), 1)], dim=1)
         positions = positions[:, -1:] + 1
-        if len(going) < len(alive) and _can_shrink(cache):
+        if len(going) < len(alive) and can_select(cache):
             keep = torch.tensor(going, device=device)
             cache.batch_select_indices(keep)
             column, mask, positions = column[keep], mask[keep], positions[keep]
@@ -182,7 +182,7 @@ def _continue(
     return written
 
 
-def _can_shrink(cache: Any) -> bool:
+def can_select(cache: Any) -> bool:
     """Whether rows can be taken out of the cache: layers with recurrent states (linear attention)
     only know how to drop keys and values, so their batches run on whole."""
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer

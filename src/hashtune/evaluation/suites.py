@@ -2,10 +2,12 @@
 
 A line of a suite file is one of two kinds, told apart by its keys:
 
-    {"id", "slice", "prompt", "rules"}               generated: the answer must pass all rules
-    {"id", "slice", "question", "choices", "answer"} multiple choice: `answer` is the right index
+    {"id", "slice", "rationale", "prompt", "rules"}               the answer must pass all rules
+    {"id", "slice", "rationale", "question", "choices", "answer"} `answer` is the right index
 
-A score is 1.0 or 0.0. A cap (regression.max_items) takes items from all slices in turn.
+The rationale says why the item is there and what losing it would mean; "system", a system message,
+may be left out. A score is 1.0 or 0.0. A cap
+(regression.max_items) takes items from all slices in turn.
 """
 
 from collections.abc import Sequence
@@ -16,10 +18,13 @@ from typing import Any
 from hashtune.errors import Finding, InputError
 from hashtune.evaluation.frozen import Line, read_frozen, repeated_ids
 from hashtune.evaluation.rules import check_rules, passes
+from hashtune.records import Message
 from hashtune.spec.schema import Suite
 
-GENERATED = {"id", "slice", "prompt", "rules"}
-CHOICE = {"id", "slice", "question", "choices", "answer"}
+COMMON = {"id", "slice", "rationale"}
+GENERATED = COMMON | {"prompt", "rules"}
+CHOICE = COMMON | {"question", "choices", "answer"}
+OPTIONAL = {"system"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,14 @@ class SuiteItem:
     rules: tuple[dict[str, Any], ...] = ()
     choices: tuple[str, ...] = ()
     answer: int = -1
+    rationale: str = ""
+    system: str | None = None
+
+    @property
+    def messages(self) -> list[Message]:
+        """What the model is given."""
+        user: Message = {"role": "user", "content": self.prompt}
+        return [user] if self.system is None else [{"role": "system", "content": self.system}, user]
 
     @property
     def kind(self) -> str:
@@ -64,9 +77,9 @@ def load_suites(suites: Sequence[Suite], *, max_items: int | None, root: Path) -
             continue
         found = repeated_ids(lines, file=suite.uri, seen=seen)
         for line in lines:
-            found += _item_findings(line, file=suite.uri)
+            found += item_findings(line, file=suite.uri)
         if not found:
-            items += [_item(value, suite=suite.name) for _, value in lines]
+            items += [item_of(value, suite=suite.name) for _, value in lines]
         findings += found
     if findings:
         raise InputError(findings)
@@ -89,7 +102,8 @@ def score_generated(item: SuiteItem, answer: str) -> float:
     return float(passes(item.rules, answer))
 
 
-def _item(value: dict[str, Any], *, suite: str) -> SuiteItem:
+def item_of(value: dict[str, Any], *, suite: str) -> SuiteItem:
+    """The item of a line that `item_findings` finds nothing wrong with."""
     generated = "prompt" in value
     return SuiteItem(
         id=value["id"],
@@ -99,17 +113,20 @@ def _item(value: dict[str, Any], *, suite: str) -> SuiteItem:
         rules=tuple(value["rules"]) if generated else (),
         choices=() if generated else tuple(value["choices"]),
         answer=-1 if generated else value["answer"],
+        rationale=value["rationale"],
+        system=value.get("system"),
     )
 
 
-def _item_findings(line: Line, *, file: str) -> list[Finding]:
+def item_findings(line: Line, *, file: str) -> list[Finding]:
+    """What is wrong with one line of a suite file, apart from its id."""
     number, value = line
     wanted = GENERATED if "prompt" in value else CHOICE
     problems = [(key, "is missing") for key in sorted(wanted - set(value))]
-    problems += [(key, "is unknown here") for key in sorted(set(value) - wanted)]
+    problems += [(key, "is unknown here") for key in sorted(set(value) - wanted - OPTIONAL)]
     problems += [
         (key, "is no text or blank")
-        for key in ("slice", "prompt", "question")
+        for key in ("slice", "rationale", "system", "prompt", "question")
         if key in value and not _is_text(value[key])
     ]
     if "rules" in value:

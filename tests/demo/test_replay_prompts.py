@@ -1,4 +1,4 @@
-"""The frozen suites and replay prompts: well formed, unique, and without overlap."""
+"""The replay prompts: well formed, unique, and without what the frozen suites ask."""
 
 import json
 import re
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from hashtune.evaluation.rules import check_rules
+from hashtune.data.cleaning import normalise
+from hashtune.data.short_questions import ShortQuestions
+from hashtune.data.words import words_and_signs
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-GENERATED = {"instructions": ("instr", 24), "refusals": ("refuse", 12)}
+NGRAM = 8  # cleaning.leakage_ngram
 
 
 def read_rows(name: str) -> list[dict[str, Any]]:
@@ -36,22 +36,22 @@ def shared_ngrams(a: Iterable[str], b: Iterable[str], n: int) -> set[tuple[str, 
     return ngrams(a) & ngrams(b)
 
 
-def item_faults(item: dict[str, Any]) -> list[str]:
-    """Return what is wrong with a multiple choice item."""
-    faults = []
-    if set(item) != {"id", "slice", "question", "choices", "answer"}:
-        faults.append("keys")
-    if len(set(item["choices"])) != 4 or any(c != c.strip() or not c for c in item["choices"]):
-        faults.append("choices")
-    if type(item["answer"]) is not int or not 0 <= item["answer"] < 4:
-        faults.append("answer")
-    return faults
+def short_questions_in(texts: Iterable[str], questions: Iterable[str]) -> list[str]:
+    """Questions of fewer than NGRAM words that stand in a text, as prepare looks for them."""
+    asked = ShortQuestions(NGRAM)
+    for number, question in enumerate(questions):
+        asked.add(("suite", number), normalise(question))
+    return [
+        question
+        for text in texts
+        for _, question in asked.found_in(words_and_signs(normalise(text)), take=False)
+    ]
 
 
 def suite_texts() -> list[str]:
-    """Return every prompt and question of the three suites."""
-    prompts = [row["prompt"] for name in GENERATED for row in read_rows(f"suites/{name}.jsonl")]
-    return prompts + [row["question"] for row in read_rows("suites/knowledge.jsonl")]
+    """Return every prompt and question of the suites."""
+    rows = [row for file in sorted((DATA / "suites").iterdir()) for row in read_rows(str(file))]
+    return [row.get("prompt") or row["question"] for row in rows]
 
 
 def replay_texts() -> list[str]:
@@ -63,34 +63,10 @@ def test_helpers_find_planted_faults():
     assert shared_ngrams(["Who wrote it?"], ["who wrote it"], 8) == {("who", "wrote", "it")}
     assert shared_ngrams(["a b c d"], ["z b c d e"], 3) == {("b", "c", "d")}
     assert shared_ngrams(["a b c d"], ["a b x c d"], 3) == set()
-    good = {"id": "k", "slice": "s", "question": "q", "choices": list("abcd"), "answer": 3}
-    assert item_faults(good) == []
-    assert item_faults(good | {"answer": True}) == ["answer"]
-    assert item_faults(good | {"answer": 4, "choices": list("aabc")}) == ["choices", "answer"]
-
-
-@pytest.mark.parametrize("name", GENERATED)
-def test_generated_items_are_well_formed(name):
-    prefix, count = GENERATED[name]
-    rows = read_rows(f"suites/{name}.jsonl")
-    assert [row["id"] for row in rows] == [f"{prefix}-{i:02d}" for i in range(1, count + 1)]
-    for row in rows:
-        assert set(row) == {"id", "slice", "prompt", "rules"}
-        assert row["slice"] == name
-        assert check_rules(row["rules"]) == [], row["id"]
-
-
-def test_half_of_the_refusal_items_must_be_answered():
-    kinds = Counter(row["rules"][0]["kind"] for row in read_rows("suites/refusals.jsonl"))
-    assert kinds == {"refusal": 6, "no_refusal": 6}
-
-
-def test_knowledge_items_are_well_formed_and_balanced():
-    rows = read_rows("suites/knowledge.jsonl")
-    assert [row["id"] for row in rows] == [f"know-{i:02d}" for i in range(1, 49)]
-    assert {row["slice"] for row in rows} == {"knowledge"}
-    assert [fault for row in rows for fault in item_faults(row)] == []
-    assert Counter(row["answer"] for row in rows) == {0: 12, 1: 12, 2: 12, 3: 12}
+    asked = ["What is the capital of Peru?", "Tea?"]
+    assert short_questions_in(["So: what is the capital of Peru? Tea?"], asked) == [
+        "what is the capital of peru"
+    ]
 
 
 def test_replay_prompts_are_single_user_turns():
@@ -109,7 +85,11 @@ def test_no_prompt_repeats():
 
 
 def test_replay_shares_no_run_of_eight_words_with_the_suites():
-    assert shared_ngrams(replay_texts(), suite_texts(), 8) == set()
+    assert shared_ngrams(replay_texts(), suite_texts(), NGRAM) == set()
+
+
+def test_no_short_question_of_the_suites_stands_in_a_replay_prompt():
+    assert short_questions_in(replay_texts(), suite_texts()) == []
 
 
 def test_replay_is_not_about_triage():
