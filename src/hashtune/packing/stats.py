@@ -90,3 +90,15 @@ def step_shape(rows: Sequence[Mapping[str, Any]]) -> StepShape:
         masked=any(len(row["lengths"]) > 1 for row in rows),
         context=sum(length * length for length in lengths) / sum(lengths),
     )
+
+
+def longest_example(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The longest document of all rows (dicts of records.row_schema; at least one): its example's
+    id, its tokens, and the row it lies in; the first of equals."""
+    documents = (
+        (-length, row["row"], place, row["example_ids"][place])
+        for row in rows
+        for place, length in enumerate(row["lengths"])
+    )
+    tokens, row, _, name = min(documents)
+    return {"id": name, "tokens": -tokens, "row": row}
