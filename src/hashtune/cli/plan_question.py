@@ -18,7 +18,7 @@ from hashtune.memory.known_models import Base, find_base
 from hashtune.memory.of_spec import workload
 from hashtune.memory.report import describe
 from hashtune.memory.shapes import read_shape
-from hashtune.packing.stats import StepShape
+from hashtune.packing.worst_row import StepShape
 from hashtune.spec.composition import compose, parse
 from hashtune.spec.hardware import no_unit, read_hardware
 from hashtune.spec.load import validate

@@ -6,7 +6,7 @@ from typing import Any
 from hashtune.memory.closed_form import LOSS_CHUNK, Workload
 from hashtune.memory.decisions import GB
 from hashtune.memory.shapes import Shape
-from hashtune.packing.stats import StepShape
+from hashtune.packing.worst_row import StepShape
 from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.precision import stored_type
 from hashtune.spec.schema import Method, Spec

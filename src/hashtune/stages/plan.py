@@ -21,7 +21,7 @@ from hashtune.memory.of_spec import workload
 from hashtune.memory.positions import KEY, check_positions
 from hashtune.memory.report import describe, refuse
 from hashtune.memory.shapes import read_shape
-from hashtune.packing.stats import StepShape, longest_example, step_shape
+from hashtune.packing.worst_row import StepShape, longest_example, step_shape
 from hashtune.spec.branch import branch_step
 from hashtune.spec.hardware import no_unit, peak_of, read_hardware
 from hashtune.spec.schema import Spec
