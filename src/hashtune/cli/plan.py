@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{asked.base.name}: {report['model']['parameters']:,} parameters ({asked.base.source})")
     print(f"settings: {' '.join(asked.overrides)}; {asked.assumed}")
-    _tell(report, f"on {report['hardware']}")
+    print(tables.answer(report))
+    _tell(report, f"on {report['hardware']}, {'fits' if report['fits'] else 'does not fit'}:")
     return 0
 
 
@@ -137,8 +139,6 @@ def _tell(report: Mapping[str, Any], title: str) -> None:
 
 
 def _can_show(text: str) -> bool:
-    import sys
-
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:

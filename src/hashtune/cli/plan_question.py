@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hashtune.errors import Finding, InputError, nearest
-from hashtune.memory.cards import cheapest, every_card, on_machine
+from hashtune.memory.cards import Card, cheapest, every_card, nearest_to_fit, on_machine
 from hashtune.memory.decisions import Surroundings, decide
 from hashtune.memory.known_models import Base, find_base
 from hashtune.memory.of_spec import workload
@@ -81,8 +81,8 @@ def question(arguments: argparse.Namespace, root: Path) -> Question:
 
 
 def ask(asked: Question) -> dict[str, Any]:
-    """The answer, as reports/plan.json has it for a checkout: of the machine asked for, else of the
-    cheapest that fits, else of the one with most memory."""
+    """The answer, as reports/plan.json has it for a checkout, of the machine that is asked for or
+    that answers which one."""
     spec, length = asked.spec, asked.spec.data.max_seq_len
     worst = StepShape(
         row=0, longest_row=length, trained=length, masked=False, context=float(length)
@@ -96,10 +96,7 @@ def ask(asked: Question) -> dict[str, Any]:
         positions=asked.base.positions,
     )
     cards = every_card(work, around, asked.machines, tokens=asked.tokens, paths=True)
-    best = cheapest(cards)
-    by_name = {machine.name: machine for machine in asked.machines}
-    largest = max(asked.machines, key=lambda machine: machine.memory_gb)
-    machine = asked.only or (by_name[best.name] if best else largest)
+    machine = asked.only or _to_explain(cards, asked.machines)
     here = next(card for card in cards if card.name == machine.name)
     work = on_machine(work, here.precision, machine)
     around = replace(around, hardware=machine, precision=here.precision)
@@ -112,6 +109,15 @@ def ask(asked: Question) -> dict[str, Any]:
         "source": asked.base.source,
         "settings": asked.overrides,
     }
+
+
+def _to_explain(cards: Sequence[Card], machines: Sequence[Hardware]) -> Hardware:
+    """The cheapest that fits, else the cheapest an hour that changes make fit, else the one with
+    most memory."""
+    best = cheapest(cards) or nearest_to_fit(cards)
+    if best is None:
+        return max(machines, key=lambda machine: machine.memory_gb)
+    return next(machine for machine in machines if machine.name == best.name)
 
 
 def _arguments(arguments: argparse.Namespace) -> list[Finding]:

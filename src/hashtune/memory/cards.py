@@ -59,6 +59,12 @@ def cheapest(cards: Sequence[Card]) -> Card | None:
     return min(fitting, key=lambda card: (card.time.cost, card.name), default=None)
 
 
+def nearest_to_fit(cards: Sequence[Card]) -> Card | None:
+    """The card with the lowest price an hour on which changes make the step fit."""
+    helped = [card for card in cards if card.path and card.price_per_hour > 0]
+    return min(helped, key=lambda card: (card.price_per_hour, card.name), default=None)
+
+
 def on_machine(work: Workload, precision: Precision, machine: Hardware) -> Workload:
     """The workload as this machine runs it."""
     return replace(

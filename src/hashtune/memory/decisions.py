@@ -12,6 +12,7 @@ from hashtune.memory.slowdown import Slowdown, compare
 from hashtune.spec.schema import Hardware, Precision
 
 GB = 1e9
+ROWS = "data.max_seq_len"
 WORTH = 0.05  # a step of the path saves this share of what is missing, or is enough
 
 
@@ -104,7 +105,12 @@ def first_path(work: Workload, around: Surroundings) -> list[str]:
     settings: dict[str, str] = {}
     while (missing := needed_bytes(work) - around.available) > 0:
         tried = _tried(work, around)
-        worth = [(c, e) for c, e in tried if c.enough or c.saves >= WORTH * missing]
+        worth = [
+            (change, edit)
+            for change, edit in tried
+            if (change.enough or change.saves >= WORTH * missing)
+            and not (change.kind == "data" and ROWS in settings)  # halved once
+        ]
         if not worth:
             return []
         change, edit = worth[0]
@@ -119,7 +125,8 @@ def _tried(work: Workload, around: Surroundings) -> list[tuple[Change, Edit]]:
     """The changes that save something, in the order to try them."""
     needed = needed_bytes(work)
     fitting = longest_row(work, available=around.available, positions=around.positions)
-    shorter = fitting if 0 < fitting < work.longest_row else work.longest_row // 2
+    half = work.longest_row // 2  # less would be other data
+    shorter = fitting if half < fitting < work.longest_row else half
     found = [
         (_change(work, edit, needed, around, shorter), edit)
         for edit in edits(work, grad_accum=around.grad_accum, shorter=shorter)

@@ -34,6 +34,20 @@ def facts(report: Mapping[str, Any]) -> dict[str, object]:
     return found
 
 
+def answer(report: Mapping[str, Any]) -> str:
+    """Which machine, in a sentence."""
+    fitting = [card["name"] for card in report["cards"] if card["fits"]]
+    if (best := report["cheapest_card"]) is not None:
+        card = next(card for card in report["cards"] if card["name"] == best)
+        money = f"{card['cost']:.2f} {report['currency']} for {report['tokens']:,} tokens"
+        return f"fits {', '.join(fitting)}; cheapest: {best}, {money}"
+    priced = [card for card in report["cards"] if card["enough_together"]]
+    helped = [f"{card['name']} with {' '.join(card['enough_together'])}" for card in priced]
+    if helped:
+        return f"fits none with a price as it is; {'; '.join(helped)}"
+    return "fits none with a price, and no changes here are enough"
+
+
 def changes(report: Mapping[str, Any], *, most: int | None = None) -> list[str]:
     """The changes in the order to try them: saving, time, kind, lost data."""
     rows = [
