@@ -57,7 +57,7 @@ def test_which_card_for_70b(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_answer_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(parser().parse_args(["plan", *SEVENTY])) == 0
     text = capsys.readouterr().out
-    assert "llama-3.1-70b: 70,553,706,496 parameters (meta-llama/Llama-3.1-70B" in text
+    assert "llama-3.1-70b (70B): 70,553,706,496 parameters, meta-llama/Llama-3.1-70B" in text
     assert "fits none with a price as it is; a100_80 with activations=full" in text
     assert "on a100_80, does not fit:" in text
     assert text.isascii()  # not a terminal

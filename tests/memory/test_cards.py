@@ -36,8 +36,8 @@ WORK = Workload(
 AROUND = Surroundings(MACHINES["h100"], "bf16", context=1024.0, positions=131072)
 
 
-def cards(work: Workload = WORK, paths: bool = False) -> dict:
-    found = every_card(work, AROUND, MACHINES.values(), tokens=10**6, paths=paths)
+def cards(work: Workload = WORK) -> dict:
+    found = every_card(work, AROUND, MACHINES.values(), tokens=10**6)
     return {card.name: card for card in found}
 
 
@@ -69,7 +69,7 @@ def test_the_cheapest_costs_least_for_the_run_not_an_hour() -> None:
 
 def test_where_none_fits_the_cheapest_that_a_change_helps() -> None:
     big = replace(WORK, checkpointing="none", longest_row=8192, trained=8192)
-    found = cards(big, paths=True)
+    found = cards(big)
     assert cheapest([found["t4"], found["a10g"]]) is None
     near = nearest_to_fit([found["t4"], found["a10g"], found["rtx4090"]])
     assert near is not None

@@ -11,7 +11,7 @@ from hashtune.errors import InputError
 from hashtune.memory import tables
 from hashtune.memory.activations import estimate
 from hashtune.memory.cards import Card, every_card
-from hashtune.memory.changes import as_lora
+from hashtune.memory.changes import Lost, as_lora
 from hashtune.memory.closed_form import Workload
 from hashtune.memory.cost import Duration, duration
 from hashtune.memory.decisions import Decision, Surroundings, decide, first_path
@@ -154,8 +154,7 @@ def test_a_shorter_row_is_the_longest_that_fits_and_says_what_it_loses() -> None
     (change,) = [change for change in decision.changes if change.kind == "data"]
     assert change.setting == "data.max_seq_len=300"
     assert change.enough
-    assert change.lost is not None
-    assert (change.lost.documents, change.lost.tokens) == (1 / 4, 512 / 912)
+    assert change.lost == Lost(examples=1, of=4, tokens=512 / 912)
 
 
 def test_beside_virtual_tokens_the_base_alone_is_quantised() -> None:
@@ -242,7 +241,7 @@ def test_time_and_cost() -> None:
 
 
 def card_of(work: Workload, took: Duration) -> Card:
-    (card,) = every_card(work, around(80_000_000_000), [CARD], tokens=took.tokens, paths=False)
+    (card,) = every_card(work, around(80_000_000_000), [CARD], tokens=took.tokens)
     return card
 
 

@@ -35,7 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(writers.canonical_json(report))
         return 0
-    print(f"{asked.base.name}: {report['model']['parameters']:,} parameters ({asked.base.source})")
+    size = f" ({asked.base.nominal})" if asked.base.nominal else ""
+    count = f"{report['model']['parameters']:,} parameters"
+    print(f"{asked.base.name}{size}: {count}, {asked.base.source}")
     print(f"settings: {' '.join(asked.overrides)}; {asked.assumed}")
     print(tables.answer(report))
     _tell(report, f"on {report['hardware']}, {'fits' if report['fits'] else 'does not fit'}:")

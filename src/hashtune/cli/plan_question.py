@@ -95,7 +95,7 @@ def ask(asked: Question) -> dict[str, Any]:
         grad_accum=spec.batch.grad_accum,
         positions=asked.base.positions,
     )
-    cards = every_card(work, around, asked.machines, tokens=asked.tokens, paths=True)
+    cards = every_card(work, around, asked.machines, tokens=asked.tokens)
     machine = asked.only or _to_explain(cards, asked.machines)
     here = next(card for card in cards if card.name == machine.name)
     work = on_machine(work, here.precision, machine)

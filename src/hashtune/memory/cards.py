@@ -44,11 +44,10 @@ class Card:
 
 
 def every_card(
-    work: Workload, around: Surroundings, machines: Iterable[Hardware], *, tokens: int, paths: bool
+    work: Workload, around: Surroundings, machines: Iterable[Hardware], *, tokens: int
 ) -> list[Card]:
-    """One card for each machine, in order of price an hour; `paths`: look for changes where the
-    step does not fit."""
-    found = [_card(work, around, machine, tokens, paths) for machine in machines]
+    """One card for each machine, in order of price an hour."""
+    found = [_card(work, around, machine, tokens) for machine in machines]
     return sorted(found, key=lambda card: (card.price_per_hour, card.name))
 
 
@@ -82,9 +81,7 @@ def possible(precision: Precision, machine: Hardware) -> Precision:
     return next(c for c in choices if peak_of(machine.peak_tflops, c) is not None)
 
 
-def _card(
-    work: Workload, around: Surroundings, machine: Hardware, tokens: int, paths: bool
-) -> Card:
+def _card(work: Workload, around: Surroundings, machine: Hardware, tokens: int) -> Card:
     precision = possible(around.precision, machine)
     here, there = (
         on_machine(work, precision, machine),
@@ -99,7 +96,7 @@ def _card(
         available=available,
         longest_row=longest_row(here, available=available, positions=around.positions),
         largest_micro=largest_micro(here, available=available),
-        path=first_path(here, there) if paths else [],
+        path=first_path(here, there),
         time=duration(
             here,
             tokens=tokens,

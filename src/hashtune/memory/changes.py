@@ -131,15 +131,17 @@ def _adapter(work: Workload) -> Iterator[Edit]:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What a shorter max_seq_len leaves out, of all documents: shares of them and of tokens."""
+    """What a shorter max_seq_len leaves out: so many of all examples, with this share of all
+    tokens."""
 
-    documents: float
+    examples: int
+    of: int
     tokens: float
 
 
 def lost_by(shorter: int, lengths: Sequence[int]) -> Lost | None:
-    """The documents longer than `shorter`, dropped; None where no lengths are known."""
+    """The examples longer than `shorter`, dropped; None where no lengths are known."""
     if not lengths:
         return None
     long = [length for length in lengths if length > shorter]
-    return Lost(len(long) / len(lengths), sum(long) / sum(lengths))
+    return Lost(len(long), len(lengths), sum(long) / sum(lengths))

@@ -103,6 +103,7 @@ def first_path(work: Workload, around: Surroundings) -> list[str]:
     """The first change, then the first one beside it, and so on until the run fits: settings that
     are enough together. Empty when it fits already, or never."""
     settings: dict[str, str] = {}
+    around = replace(around, lengths=())  # what is lost is told of single changes
     while (missing := needed_bytes(work) - around.available) > 0:
         tried = _tried(work, around)
         worth = [

@@ -46,15 +46,18 @@ def told(change: Change) -> str:
     words = [f"{change.setting} saves {change.saves / GB:.2f} GB"]
     words.append(pace(change.slowdown.factor))
     if change.lost is not None:
-        words.append(
-            f"loses {change.lost.documents:.1%} of examples, {change.lost.tokens:.1%} of tokens"
-        )
+        words.append(loss(change.lost.examples, change.lost.of, change.lost.tokens))
     return f"{', '.join(words)}{' (enough)' if change.enough else ''}"
 
 
 def pace(factor: float | None) -> str:
     """How long a token takes, in words."""
     return "time unknown" if factor is None else f"{factor:.2f} times as long"
+
+
+def loss(examples: int, of: int, tokens: float) -> str:
+    """The data that a change leaves out, in words."""
+    return f"loses {examples} of {of} examples, {tokens:.2%} of tokens"
 
 
 def describe(
@@ -118,7 +121,8 @@ def _change(change: Change) -> dict[str, Any]:
     }
     if lost is not None:
         found |= {
-            "lost_examples": rounded(lost.documents),
+            "lost_examples": lost.examples,
+            "of_examples": lost.of,
             "lost_tokens": rounded(lost.tokens),
         }
     return found

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hashtune.memory.chart import ASCII, chart
-from hashtune.memory.report import pace
+from hashtune.memory.report import loss, pace
 
 GB = 1e9
 
@@ -67,7 +67,7 @@ def _kind(change: Mapping[str, Any]) -> str:
     if change["kind"] == "data":
         if "lost_examples" not in change:
             return "drops longer examples"
-        return f"loses {change['lost_examples']:.1%} of examples"
+        return loss(change["lost_examples"], change["of_examples"], change["lost_tokens"])
     words = {"same": "same run", "other": "other numbers", "less": "fewer trained"}
     return words[change["kind"]]
 

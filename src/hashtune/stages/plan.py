@@ -65,7 +65,7 @@ def run() -> None:
     refuse(decision, hardware=spec.hardware.name, where=_where(worst, longest))
     tokens = _tokens(work, steps)
     time = _duration(spec, work, worst, tokens)
-    cards = every_card(work, around, read_hardware(Path.cwd()).values(), tokens=tokens, paths=False)
+    cards = every_card(work, around, read_hardware(Path.cwd()).values(), tokens=tokens)
     report = describe(work, decision, time, cards, currency=spec.hardware.currency) | {
         "hardware": spec.hardware.name,
         "precision": spec.precision,
