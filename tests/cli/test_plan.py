@@ -50,7 +50,7 @@ def test_which_card_for_70b(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     report = answer(capsys, *SEVENTY)
     assert report["cheapest_card"] is None
-    assert report["hardware"] == "a100_80"  # the cheapest an hour that a change makes fit
+    assert report["hardware"] == "h100"  # a third of an A100's hours at twice its price
     assert report["enough_together"] == ["activations=full"]
 
 
@@ -58,8 +58,8 @@ def test_the_answer_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(parser().parse_args(["plan", *SEVENTY])) == 0
     text = capsys.readouterr().out
     assert "llama-3.1-70b (70B): 70,553,706,496 parameters, meta-llama/Llama-3.1-70B" in text
-    assert "fits none with a price as it is; a100_80 with activations=full" in text
-    assert "on a100_80, does not fit:" in text
+    assert "fits none with a price as it is; h100 with activations=full; h200 with" in text
+    assert "on h100, does not fit:" in text
     assert text.isascii()  # not a terminal
     assert "\x1b" not in text
 

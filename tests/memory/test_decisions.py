@@ -121,12 +121,13 @@ def test_of_two_that_are_enough_the_quicker_one_is_first() -> None:
 
 def test_the_path_is_enough_and_its_first_step_is_the_first_change() -> None:
     available = 24_000_000_000
-    path = first_path(WORK, around(available, grad_accum=4))
+    path, after = first_path(WORK, around(available, grad_accum=4))
+    assert sum(estimate(after).values()) <= available
     decision = weigh(WORK, available=available, grad_accum=4)
     assert path == decision.path
     assert path[0] in decision.changes[0].setting
-    assert first_path(WORK, around(NEEDED)) == []
-    assert first_path(WORK, around(1_000_000_000)) == []
+    assert first_path(WORK, around(NEEDED)) == ([], WORK)
+    assert first_path(WORK, around(1_000_000_000)) == ([], WORK)
 
 
 def test_halving_twice_keeps_one_setting_of_each_name() -> None:
@@ -135,7 +136,8 @@ def test_halving_twice_keeps_one_setting_of_each_name() -> None:
     small = replace(small, fused=True, checkpointing="full", offload=True, optimizer="adamw_8bit")
     small = replace(small, micro=8, longest_row=4096, trained=4096, r=1)
     alone = replace(small, micro=1)
-    path = first_path(small, around(sum(estimate(alone).values()), grad_accum=2))
+    path, after = first_path(small, around(sum(estimate(alone).values()), grad_accum=2))
+    assert after == alone
     assert path == ["batch.micro=1", "batch.grad_accum=16"]
 
 

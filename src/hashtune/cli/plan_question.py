@@ -112,8 +112,8 @@ def ask(asked: Question) -> dict[str, Any]:
 
 
 def _to_explain(cards: Sequence[Card], machines: Sequence[Hardware]) -> Hardware:
-    """The cheapest that fits, else the cheapest an hour that changes make fit, else the one with
-    most memory."""
+    """The cheapest that fits, else the cheapest that changes make fit, else the one with most
+    memory."""
     best = cheapest(cards) or nearest_to_fit(cards)
     if best is None:
         return max(machines, key=lambda machine: machine.memory_gb)

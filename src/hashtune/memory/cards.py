@@ -25,7 +25,7 @@ INSTEAD: Mapping[Precision, tuple[Precision, ...]] = {
 @dataclass(frozen=True, slots=True)
 class Card:
     """A machine and the step on it. `precision` is the one it is planned in, `path` the changes
-    that make it fit (see Decision), `time` what the run takes where it fits."""
+    that make it fit (see Decision), `time` what the run takes, with these changes if any."""
 
     name: str
     precision: Precision
@@ -59,9 +59,9 @@ def cheapest(cards: Sequence[Card]) -> Card | None:
 
 
 def nearest_to_fit(cards: Sequence[Card]) -> Card | None:
-    """The card with the lowest price an hour on which changes make the step fit."""
+    """The card on which the run costs least of those that changes make it fit."""
     helped = [card for card in cards if card.path and card.price_per_hour > 0]
-    return min(helped, key=lambda card: (card.price_per_hour, card.name), default=None)
+    return min(helped, key=lambda card: (card.time.cost, card.name), default=None)
 
 
 def on_machine(work: Workload, precision: Precision, machine: Hardware) -> Workload:
@@ -87,6 +87,7 @@ def _card(work: Workload, around: Surroundings, machine: Hardware, tokens: int) 
         on_machine(work, precision, machine),
         replace(around, hardware=machine, precision=precision),
     )
+    path, then = first_path(here, there)
     available, peak = there.available, peak_of(machine.peak_tflops, precision)
     assert peak is not None  # `possible` chose one that is there
     return Card(
@@ -96,9 +97,9 @@ def _card(work: Workload, around: Surroundings, machine: Hardware, tokens: int) 
         available=available,
         longest_row=longest_row(here, available=available, positions=around.positions),
         largest_micro=largest_micro(here, available=available),
-        path=first_path(here, there),
+        path=path,
         time=duration(
-            here,
+            then,
             tokens=tokens,
             context=around.context,
             peak_tflops=peak,

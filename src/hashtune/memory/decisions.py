@@ -94,14 +94,15 @@ def decide(work: Workload, around: Surroundings) -> Decision:
         longest_row=longest_row(work, available=available, positions=around.positions),
         largest_micro=largest_micro(work, available=available),
         changes=[change for change, _ in tried],
-        path=first_path(work, around),
+        path=first_path(work, around)[0],
         together=needed_bytes(reduce(lambda state, pair: pair[1].apply(state), tried, work)),
     )
 
 
-def first_path(work: Workload, around: Surroundings) -> list[str]:
+def first_path(work: Workload, around: Surroundings) -> tuple[list[str], Workload]:
     """The first change, then the first one beside it, and so on until the run fits: settings that
-    are enough together. Empty when it fits already, or never."""
+    are enough together, and the step with them. None when it fits already, or never."""
+    given = work
     settings: dict[str, str] = {}
     around = replace(around, lengths=())  # what is lost is told of single changes
     while (missing := needed_bytes(work) - around.available) > 0:
@@ -113,13 +114,13 @@ def first_path(work: Workload, around: Surroundings) -> list[str]:
             and not (change.kind == "data" and ROWS in settings)  # halved once
         ]
         if not worth:
-            return []
+            return [], given
         change, edit = worth[0]
         before = work.micro
         work = edit.apply(work)
         around = replace(around, grad_accum=around.grad_accum * (before // work.micro))
         settings |= {part.partition("=")[0]: part for part in change.setting.split()}
-    return list(settings.values())
+    return list(settings.values()), work
 
 
 def _tried(work: Workload, around: Surroundings) -> list[tuple[Change, Edit]]:

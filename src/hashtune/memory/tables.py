@@ -41,8 +41,11 @@ def answer(report: Mapping[str, Any]) -> str:
         card = next(card for card in report["cards"] if card["name"] == best)
         money = f"{card['cost']:.2f} {report['currency']} for {report['tokens']:,} tokens"
         return f"fits {', '.join(fitting)}; cheapest: {best}, {money}"
-    priced = [card for card in report["cards"] if card["enough_together"]]
-    helped = [f"{card['name']} with {' '.join(card['enough_together'])}" for card in priced]
+    helped = [
+        f"{card['name']} with {' '.join(card['enough_together'])}"
+        for card in sorted(report["cards"], key=lambda card: card["cost"])
+        if card["enough_together"] and card["price_per_hour"]
+    ]
     if helped:
         return f"fits none with a price as it is; {'; '.join(helped)}"
     return "fits none with a price, and no changes here are enough"
@@ -83,13 +86,18 @@ def machines(report: Mapping[str, Any]) -> list[str]:
             f"{card['available_gb']:.1f}",
             str(card["longest_row"]),
             str(card["largest_micro"]),
-            f"{card['hours']:.3g}" if card["fits"] else "",
-            f"{card['cost']:.2f}" if card["fits"] and card["price_per_hour"] else "",
+            f"{card['hours']:.3g}" if _runs(card) else "",
+            f"{card['cost']:.2f}" if _runs(card) and card["price_per_hour"] else "",
             _remark(card, report),
         ]
         for card in report["cards"]
     ]
     return aligned([head, *rows])
+
+
+def _runs(card: Mapping[str, Any]) -> bool:
+    """Whether it fits, as it is or with changes."""
+    return bool(card["fits"] or card["enough_together"])
 
 
 def _remark(card: Mapping[str, Any], report: Mapping[str, Any]) -> str:
