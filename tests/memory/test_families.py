@@ -1,6 +1,7 @@
 """The table of families against the modelling code, and against the inventory read off it."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,10 +88,13 @@ def parts(shape: Shape) -> dict[str, Any]:
     """What both ways must say, in an order of its own."""
     names = ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "vocab", "tied")
     names += ("experts", "head_bias", "others", "prefix", "gated", "activation", "window")
-    names += ("attention_softcap", "logit_softcap", "final_norm", "parameters")
+    names += ("rotary", "parallel")
+    names += ("attention_softcap", "logit_softcap", "parameters")
     found = {name: getattr(shape, name) for name in names}
-    for name in ("linears", "norms", "bare"):
+    for name in ("linears", "bare"):
         found[name] = sorted(map(str, getattr(shape, name)))
+    found["norms"] = sorted(str(replace(norm, upcast=False)) for norm in shape.norms)
+    found["final_norm"] = replace(shape.final_norm, upcast=False)
     return found
 
 

@@ -14,7 +14,14 @@ only. Without master weights the adapter is bf16. In full fine-tuning the weight
 trained, in fp32, and there is no adapter. Other routes: routes.py.
 """
 
-from hashtune.memory.full import head_bytes, optimizer_parts
+from hashtune.memory.full import optimizer_parts
+from hashtune.memory.losses import (
+    HEAD_CHUNK,
+    LOSS_CHUNK,
+    full_logits_bytes,
+    logits_bytes,
+    loss_bytes,
+)
 from hashtune.memory.optimizer_state import optimizer_bytes
 from hashtune.memory.shapes import Shape
 from hashtune.memory.weights import NF4_BITS, dequantisation_bytes, weight_bytes
@@ -40,10 +47,6 @@ __all__ = [
     "weight_bytes",
 ]
 
-# CHUNK of training/loss.py and of training/fused/head.py, which import torch; a test compares them
-LOSS_CHUNK = 512
-HEAD_CHUNK = 128
-
 Buckets = dict[str, int]
 
 
@@ -53,32 +56,6 @@ def added_token_bytes(work: Workload) -> int:
     if not work.added_tokens:
         return 0
     return 3 * work.shape.vocab * work.shape.hidden * work.residual
-
-
-def loss_bytes(work: Workload) -> int:
-    """The chunked cross-entropy over trained positions, as training/loss.py computes it.
-
-    One chunk of logits lives at a time, in fp32 in either precision: logits, log-softmax for the
-    backward, and for the entropy another log-softmax, its exponential and their product. With
-    more than one chunk each is recomputed in the backward, so one of the five is not kept. Added:
-    the last hidden states and the trained ones among them.
-    """
-    trained = work.micro * work.trained
-    states = (work.tokens + trained) * work.shape.hidden * work.residual
-    head = head_bytes(work.shape, trained=trained, element=work.element) if work.full else 0
-    return logits_bytes(work) + states + head
-
-
-def logits_bytes(work: Workload) -> int:
-    """One chunk of logits and what is computed from it; fused: log-softmax and probabilities, and
-    the latter rounded for the product that gives the gradient of all states."""
-    trained = work.micro * work.trained
-    if work.fused_head:
-        rounded = work.element if work.element < FP32 else 0
-        chunk = min(HEAD_CHUNK, trained) * work.shape.vocab * (2 * FP32 + rounded)
-        return chunk + trained * work.shape.hidden * work.element
-    copies = 5 if trained <= work.loss_chunk else 4
-    return min(work.loss_chunk, trained) * work.shape.vocab * copies * FP32
 
 
 def static_bytes(work: Workload) -> Buckets:
@@ -119,12 +96,6 @@ def host_bytes(work: Workload) -> int:
     2305.14314, section 3). It is counted on the card as well, where it is when it fits."""
     paged = work.optimizer.startswith("paged") and work.device == "cuda"
     return static_bytes(work)["optimizer"] if paged else 0
-
-
-def full_logits_bytes(*, tokens: int, vocab: int) -> Buckets:
-    """What a loss without chunks would hold for `tokens` positions: fp32 logits and a bf16 copy.
-    8,192 tokens * 248,320 words: 7.58 GiB and 3.79 GiB; the backward about doubles it."""
-    return {"fp32": tokens * vocab * FP32, "bf16": tokens * vocab * 2}
 
 
 def flops_per_token(

@@ -9,6 +9,7 @@ against the models that code builds (tests/memory/test_families.py).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from hashtune.memory.layout import Bare, Experts, Layers, Linear, Norm, NormKind, Shape
@@ -39,6 +40,9 @@ class Family:
     final_norm: str = "model.norm"
     bias_field: str = "attention_bias"
     sparse: bool = False
+    upcast: bool = False
+    rotary: bool = True
+    parallel: str = ""
     defaults: Config = field(default_factory=dict)
 
 
@@ -62,9 +66,10 @@ FAMILIES = {
     "qwen3": Family(qk_norm="head", defaults={"head_dim": 128, **NO_WINDOW}),
     "smollm3": Family(mlp_bias=None, defaults={**TIED, "num_key_value_heads": 4, **NO_WINDOW}),
     "granite": Family(mlp_bias=None),
-    "gemma": Family(defaults=GEMMA),
+    "gemma": Family(upcast=True, defaults=GEMMA),
     "gemma2": Family(
         norms=FOUR_NORMS,
+        upcast=True,
         defaults={
             **GEMMA,
             **WINDOW,
@@ -72,11 +77,21 @@ FAMILIES = {
             "attn_logit_softcapping": 50.0,
         },
     ),
-    "gemma3_text": Family(norms=FOUR_NORMS, qk_norm="head", defaults={**GEMMA, **WINDOW}),
-    "olmo2": Family(
-        norms=("post_attention_layernorm", "post_feedforward_layernorm"), qk_norm="whole"
+    "gemma3_text": Family(
+        norms=FOUR_NORMS, qk_norm="head", upcast=True, defaults={**GEMMA, **WINDOW}
     ),
-    "stablelm": Family(norm="layer", qkv_bias=None, output_bias=False, bias_field="use_qkv_bias"),
+    "olmo2": Family(
+        norms=("post_attention_layernorm", "post_feedforward_layernorm"),
+        qk_norm="whole",
+        upcast=True,
+    ),
+    "stablelm": Family(
+        norm="layer",
+        qkv_bias=None,
+        output_bias=False,
+        bias_field="use_qkv_bias",
+        parallel="use_parallel_residual",
+    ),
     "phi": Family(
         norms=("input_layernorm",),
         norm="layer",
@@ -88,7 +103,8 @@ FAMILIES = {
         mlp_bias=True,
         head_bias=True,
         final_norm="model.final_layernorm",
-        defaults=GELU_NEW,
+        parallel="always",
+        defaults={**GELU_NEW, "always": True},
     ),
     "phi3": Family(
         qkv=("self_attn.qkv_proj",),
@@ -105,7 +121,8 @@ FAMILIES = {
         mlp_bias=True,
         prefix="gpt_neox.layers",
         final_norm="gpt_neox.final_layer_norm",
-        defaults={"attention_bias": True, "hidden_act": "gelu"},
+        parallel="use_parallel_residual",
+        defaults={"attention_bias": True, "hidden_act": "gelu", "use_parallel_residual": True},
     ),
     "gpt2": Family(
         norms=("ln_1", "ln_2"),
@@ -119,6 +136,7 @@ FAMILIES = {
         mlp_bias=True,
         prefix="transformer.h",
         final_norm="transformer.ln_f",
+        rotary=False,
         defaults={**TIED, **GELU_NEW, "max_position_embeddings": 1024},
     ),
     "falcon": Family(
@@ -131,6 +149,7 @@ FAMILIES = {
         prefix="transformer.h",
         final_norm="transformer.ln_f",
         bias_field="bias",
+        parallel="parallel_attn",
         defaults={**TIED, "multi_query": True, "parallel_attn": True, "hidden_act": "gelu"},
     ),
     "mixtral": Family(
@@ -164,6 +183,7 @@ FAMILIES = {
     ),
     "gpt_oss": Family(
         sparse=True,
+        upcast=True,
         defaults={
             "attention_bias": True,
             "head_dim": 64,
@@ -230,6 +250,8 @@ def family_shape(config: Config) -> Shape:
         attention_softcap=bool(config.get("attn_logit_softcapping")),
         logit_softcap=bool(config.get("final_logit_softcapping")),
         window=_window(config),
+        rotary=family.rotary and not config.get("alibi"),
+        parallel=bool(config.get(family.parallel)) if family.parallel else False,
     )
     experts = _experts(config, layers) if family.sparse else None
     if experts is not None and experts.layers is None:  # no block has a dense MLP
@@ -259,7 +281,7 @@ def _window(config: Config) -> int:
 
 
 def _norm(family: Family, name: str, width: int) -> Norm:
-    return Norm(name, width, family.norm, bias=family.norm == "layer")
+    return Norm(name, width, family.norm, bias=family.norm == "layer", upcast=family.upcast)
 
 
 def _norms(shape: Shape, family: Family, config: Config) -> tuple[Norm, ...]:
@@ -286,10 +308,12 @@ def _qk_norms(shape: Shape, family: Family, config: Config) -> tuple[Norm, ...]:
     names = family.qk_names
     if family.qk_norm == "head":
         pairs = zip(names, counts, strict=True)
-        return tuple(Norm(name, shape.head_dim, vectors=count) for name, count in pairs)
+        one = partial(Norm, width=shape.head_dim, upcast=family.upcast)
+        return tuple(one(name, vectors=count) for name, count in pairs)
     if family.qk_norm == "whole":
         pairs = zip(names, counts, strict=True)
-        return tuple(Norm(name, count * shape.head_dim) for name, count in pairs)
+        one = partial(Norm, upcast=family.upcast)
+        return tuple(one(name, count * shape.head_dim) for name, count in pairs)
     if not config.get("qk_layernorm"):
         return ()
     pairs = zip(PHI_QK, counts, strict=True)

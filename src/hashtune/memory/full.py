@@ -53,18 +53,20 @@ def optimizer_parts(shape: Shape, optimizer: OptimizerName) -> tuple[Matrices, V
     return tables(shape) + matrices, rest
 
 
-def head_bytes(shape: Shape, *, trained: int, element: int) -> int:
+def head_bytes(shape: Shape, *, trained: int, element: int, stored: int = FP32) -> int:
     """What training the head adds to the loss: beside the gradients themselves, the gradient of a
-    chunk and the embedding's, each before it is added; below fp32 also the cast states and weight,
-    and the weight's gradient before it is cast back."""
+    chunk and the embedding's, each before it is added; below the stored type also the cast states
+    and weight, and the weight's gradient before it is cast back."""
     table = shape.vocab * shape.hidden
-    cast = trained * shape.hidden * element + 2 * table * element if element < FP32 else 0
-    return 2 * table * FP32 + cast
+    cast = trained * shape.hidden * element + 2 * table * element if element < stored else 0
+    return 2 * table * stored + cast
 
 
-def update_bytes(shape: Shape, optimizer: OptimizerName, *, device: str) -> int:
+def update_bytes(
+    shape: Shape, optimizer: OptimizerName, element: int = FP32, *, device: str
+) -> int:
     """Temporaries of the optimizer's step, when activations are gone and moments are there."""
     matrices = tables(shape) + block_matrices(shape)
     largest = max(rows * columns for rows, columns, _ in matrices)
     everything = shape.parameters if device == "cuda" and optimizer in FOREACH else 0
-    return max(everything, UPDATE_COPIES * largest) * FP32
+    return max(everything, UPDATE_COPIES * largest) * element

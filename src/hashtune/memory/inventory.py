@@ -60,6 +60,8 @@ def inventory(config: Mapping[str, Any]) -> Shape:
         attention_softcap=bool(getattr(settings, "attn_logit_softcapping", None)),
         logit_softcap=bool(getattr(settings, "final_logit_softcapping", None)),
         window=getattr(settings, "sliding_window", None) or 0,
+        rotary=any("Rotary" in type(module).__name__ for module in model.modules()),
+        parallel=_parallel(settings, blocks[0]),
     )
 
 
@@ -232,6 +234,13 @@ def _gated(linears: tuple[Linear, ...], bare: tuple[Bare, ...]) -> bool:
         return any("gate" in one.name for one in bare if len(one.size) == 3)
     first = [linear for linear in linears if linear.reads == "mlp" and SHARED not in linear.name]
     return sum(linear.outputs for linear in first) >= 2 * last[0].inputs
+
+
+def _parallel(settings: Any, block: Any) -> bool:
+    """What the config says, or one norm for a whole block."""
+    said = (getattr(settings, name, False) for name in ("use_parallel_residual", "parallel_attn"))
+    children = [type(module).__name__ for module in block.children()]
+    return any(said) or sum("Norm" in name for name in children) == 1
 
 
 def _activation(settings: Any) -> str:

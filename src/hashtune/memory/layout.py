@@ -37,7 +37,8 @@ class Linear:
 @dataclass(frozen=True, slots=True)
 class Norm:
     """A norm over vectors of `width` elements, `vectors` of them for each token (heads, where it
-    is one over each head), with `copies` weights of its own (StableLM: one for each head)."""
+    is one over each head), with `copies` weights of its own (StableLM: one for each head).
+    `upcast`: its weight multiplies in fp32, before the result is cast back."""
 
     name: str
     width: int
@@ -45,6 +46,7 @@ class Norm:
     bias: bool = False
     vectors: int = 1
     copies: int = 1
+    upcast: bool = False
 
     @property
     def parameters(self) -> int:
@@ -90,7 +92,8 @@ class Shape:
     `gated`: whether the MLP multiplies two projections (SwiGLU, GeGLU); `activation` its function
     as config.json names it. Soft caps: tanh over attention's scores, over logits. `window`: keys
     that a token attends over in a sliding window, 0 for none; no kernel modelled here makes memory
-    depend on it.
+    depend on it. `rotary`: queries and keys are rotated. `parallel`: attention and MLP read the
+    block's input side by side.
     """
 
     model_type: str
@@ -115,6 +118,8 @@ class Shape:
     attention_softcap: bool = False
     logit_softcap: bool = False
     window: int = 0
+    rotary: bool = True
+    parallel: bool = False
 
     def count(self, part: Linear | Bare | Experts) -> int:
         """How many blocks have it."""

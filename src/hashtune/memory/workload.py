@@ -24,11 +24,7 @@ FP32 = 4
 Stored = Literal["fp32", "bf16", "fp16"]
 BYTES = {"fp32": FP32, "bf16": 2, "fp16": 2}
 
-# chunked    hashtune's: trained positions, `loss_chunk` at a time, each computed again
-# full       transformers' ForCausalLMLoss: all logits, upcast, on the way back a gradient of them
-# listed     LitGPT's: the head `loss_chunk` positions at a time, all chunks of logits kept
-# fused      no logits: Liger's or Apple's fused linear cross-entropy, see losses.py
-LossKind = Literal["chunked", "full", "listed", "fused"]
+LossKind = Literal["chunked", "full", "split", "listed", "liger", "cut"]  # losses.py
 
 
 @dataclass(frozen=True, slots=True)
