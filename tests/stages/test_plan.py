@@ -360,7 +360,7 @@ def test_a_plan_that_forgets_activations_would_pass(
     write_params(**{"hardware.memory_gb": 1.6})
     with pytest.raises(InputError, match="does-not-fit"):
         plan.run()
-    monkeypatch.setattr("hashtune.memory.activations.activation_bytes", lambda work: 0)
+    monkeypatch.setattr("hashtune.memory.activations.saved_bytes", lambda work: 0)
     plan.run()
     assert FITS.exists()
 
