@@ -67,10 +67,12 @@ def test_a_config_or_its_folder(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_gets_the_nearest_one() -> None:
-    with pytest.raises(InputError, match=r"did you mean 'llama-3.1-8b'|llama-3\.1-8b") as caught:
+    with pytest.raises(InputError, match=r"did you mean 'llama-3\.1-8b'\?; or a path") as caught:
         find_base("llama-3.1-8")
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("no-model", "--model")
+    with pytest.raises(InputError, match=r"known: gemma-2-9b, .*, tinyllama-1\.1b"):
+        find_base("x")
 
 
 @pytest.mark.parametrize("text", ["{", "[1]"])

@@ -57,14 +57,10 @@ def find_base(named: str) -> Base:
     path = Path(named)
     path = path / CONFIG if path.is_dir() else path
     if not path.is_file():
-        message = f"{named!r} is no known base, and no config.json or folder with one; "
-        message += nearest(named.lower(), known_names())
-        raise InputError(Finding("no-model", message, field="--model", fix=_all_names()))
+        message = f"{named!r} is no known base, and no config.json or folder with one"
+        fix = f"{nearest(named.lower(), known_names())}; or a path to a config.json"
+        raise InputError(Finding("no-model", message, field="--model", fix=fix))
     return Base(path.resolve().parent.name, "", str(path), _read(path))
-
-
-def _all_names() -> str:
-    return f"one of {', '.join(known_names())}, or a path to a config.json"
 
 
 def _read(path: Path) -> dict[str, Any]:
