@@ -149,6 +149,6 @@ def _input_bytes(work: Workload) -> int:
 
 
 def _rotary_bytes(work: Workload) -> int:
-    if not work.shape.rotary:
+    if work.shape.rotary == "none":
         return 0
     return work.tokens * 2 * work.shape.head_dim * work.residual
