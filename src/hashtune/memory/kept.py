@@ -121,7 +121,7 @@ def _eager_bytes(work: Workload) -> int:
     cast = work.element if work.element < FP32 else 0
     capped = work.element if shape.attention_softcap else 0
     scores = shape.heads * work.keys * (FP32 + cast + capped)
-    return 3 * shape.query * work.element + scores + _fused_qkv_bytes(work)
+    return 3 * shape.query * work.element + scores
 
 
 def soft_bytes(work: Workload) -> int:
