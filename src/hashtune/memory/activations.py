@@ -4,6 +4,8 @@
     backward   all that the forward kept, and the workspace of the last block, computed again when
                it is checkpointed; the loss is gone
     first      of one micro-batch a step: the first block, when nearly all gradients are there
+    embedding  of full fine-tuning: its gradient comes last, beside that of a tied head, which has
+               waited for it, and their sum
     update     of full fine-tuning: activations are gone, gradients and moments are there
 
 A checkpointed block keeps its input only, hidden elements per token (Chen et al. 2016, arXiv
@@ -25,7 +27,7 @@ from hashtune.memory.kept import (
     norms_bytes,
     soft_bytes,
 )
-from hashtune.memory.losses import loss_bytes
+from hashtune.memory.losses import embedding, loss_bytes, waiting_head
 from hashtune.memory.weights import head_cast_bytes, unpacked_bytes
 from hashtune.memory.workload import FP32, Workload
 from hashtune.memory.workspace import block_workspace
@@ -38,6 +40,8 @@ def saved_bytes(work: Workload) -> int:
     kept = _blocks_bytes(work) * (layers - again) // layers + _checkpoint_bytes(work)
     if work.full:  # the last norm; the embedding's ids
         kept += work.tokens * (norm_bytes(work, work.shape.final_norm) + INT64)
+    elif not again and work.shape.norms[:1] and work.shape.norms[0].name.startswith("post"):
+        kept += work.tokens * norm_bytes(work, work.shape.final_norm)  # the first block's stays
     return kept + (_rotary_bytes(work) if again < layers else 0)
 
 
@@ -54,12 +58,13 @@ def phases(work: Workload) -> dict[str, Buckets]:
     found = {"loss": _at(work, loss, 0)}
     kept -= work.tokens * norm_bytes(work, work.shape.final_norm)  # its backward is over
     workspace = block_workspace(work) + _recomputed_bytes(work)
-    block = {"logits_loss": states, "dequantisation": unpacked_bytes(work)}
+    block = {"logits_loss": states + waiting_head(work), "dequantisation": unpacked_bytes(work)}
     found["backward"] = _at(work, {"activations": kept + workspace, **block}, 0)
     if not work.accumulates:
         first = -(-kept // work.shape.layers) + workspace
         found["first"] = _at(work, {"activations": first, **block}, 1)
     if work.full:
+        found["embedding"] = _at(work, {"activations": states, "logits_loss": embedding(work)}, 1)
         update = update_bytes(work.shape, work.optimizer, work.stored_element, device=work.device)
         found["update"] = _at(work, {"update": update}, 1)
     return found
@@ -149,6 +154,6 @@ def _input_bytes(work: Workload) -> int:
 
 
 def _rotary_bytes(work: Workload) -> int:
-    if not work.shape.rotary:
+    if work.shape.rotary == "none":
         return 0
     return work.tokens * 2 * work.shape.head_dim * work.residual

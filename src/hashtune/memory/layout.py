@@ -92,7 +92,8 @@ class Shape:
     `gated`: whether the MLP multiplies two projections (SwiGLU, GeGLU); `activation` its function
     as config.json names it. Soft caps: tanh over attention's scores, over logits. `window`: keys
     that a token attends over in a sliding window, 0 for none; no kernel modelled here makes memory
-    depend on it. `rotary`: queries and keys are rotated. `parallel`: attention and MLP read the
+    depend on it. `rotary`: whether queries and keys are rotated,
+    in whole, or in part and put together again. `parallel`: attention and MLP read the
     block's input side by side.
     """
 
@@ -118,7 +119,7 @@ class Shape:
     attention_softcap: bool = False
     logit_softcap: bool = False
     window: int = 0
-    rotary: bool = True
+    rotary: Literal["none", "whole", "part"] = "whole"
     parallel: bool = False
 
     def count(self, part: Linear | Bare | Experts) -> int:

@@ -16,7 +16,6 @@ A naive loss upcasts bf16 logits and makes a gradient of their size; that is `fu
 first way and of Liger's does not grow with the row.
 """
 
-from hashtune.memory.full import head_bytes
 from hashtune.memory.workload import FP32, Workload
 
 # CHUNK of training/loss.py and of training/fused/head.py, which import torch; a test compares them
@@ -32,14 +31,34 @@ def full_logits_bytes(*, tokens: int, vocab: int) -> dict[str, int]:
 
 def loss_bytes(work: Workload) -> int:
     """Logits and what is computed from them, the last hidden states and, where only trained
-    positions reach the head, those among them; with a trained head what that adds."""
+    positions reach the head, those among them. With a trained head also its cast, and behind the
+    logits' gradient that of the weight, before and after it is cast back; of several chunks each
+    comes beside the sum of those before."""
     states = work.tokens + (work.micro * work.trained if work.loss == "chunked" else 0)
-    head = 0
+    logits = logits_bytes(work)
     if work.full:
-        head = head_bytes(
-            work.shape, trained=positions(work), element=work.element, stored=work.stored_element
-        )
-    return logits_bytes(work) + states * work.shape.hidden * work.residual + head
+        table, lower = table_elements(work), work.element < work.stored_element
+        several = work.loss == "chunked" and work.micro * work.trained > work.loss_chunk
+        gradient = table * (work.element * (1 + several) + work.stored_element * lower)
+        rows = min(work.loss_chunk, positions(work)) if several else positions(work)
+        logits = max(logits, rows * work.shape.vocab * work.element + gradient)
+        logits += (positions(work) * work.shape.hidden + table) * work.element * lower
+    return logits + states * work.shape.hidden * work.residual
+
+
+def table_elements(work: Workload) -> int:
+    """Elements of the head's weight."""
+    return work.shape.vocab * work.shape.hidden
+
+
+def waiting_head(work: Workload) -> int:
+    """The gradient of a tied head, which autograd adds to nothing before the embedding's is there."""
+    return table_elements(work) * work.stored_element if work.full and work.shape.tied else 0
+
+
+def embedding(work: Workload) -> int:
+    """The embedding's gradient, dense, and of a tied one the head's and their sum."""
+    return table_elements(work) * work.stored_element * (3 if work.shape.tied else 1)
 
 
 def positions(work: Workload) -> int:
