@@ -43,6 +43,7 @@ class Family:
     upcast: bool = False
     rotary: Literal["none", "whole", "part"] = "whole"
     parallel: str = ""
+    wide_softmax: bool = True
     defaults: Config = field(default_factory=dict)
 
 
@@ -141,6 +142,7 @@ FAMILIES = {
         prefix="transformer.h",
         final_norm="transformer.ln_f",
         rotary="none",
+        wide_softmax=False,
         defaults={**TIED, **GELU_NEW, "max_position_embeddings": 1024},
     ),
     "falcon": Family(
@@ -154,6 +156,7 @@ FAMILIES = {
         final_norm="transformer.ln_f",
         bias_field="bias",
         parallel="parallel_attn",
+        wide_softmax=False,
         defaults={**TIED, "multi_query": True, "parallel_attn": True, "hidden_act": "gelu"},
     ),
     "mixtral": Family(
@@ -254,6 +257,7 @@ def family_shape(config: Config) -> Shape:
         attention_softcap=bool(config.get("attn_logit_softcapping")),
         logit_softcap=bool(config.get("final_logit_softcapping")),
         window=_window(config),
+        wide_softmax=family.wide_softmax,
         rotary="none" if config.get("alibi") else family.rotary,
         parallel=bool(config.get(family.parallel)) if family.parallel else False,
     )

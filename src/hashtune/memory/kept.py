@@ -92,7 +92,7 @@ def projected_element(work: Workload) -> int:
 def attention_bytes(work: Workload) -> int:
     """Attention of one block, a token's share."""
     shape = work.shape
-    if work.attention == "eager":
+    if work.attention == "eager" or _without_kernel(work):
         return _eager_bytes(work)
     if work.fused and work.by_document and work.device == "cpu" and not work.dropout:
         return (shape.query + 2 * shape.key) * work.element
@@ -101,6 +101,13 @@ def attention_bytes(work: Workload) -> int:
     mask = work.keys if repeated else 0
     kept = (2 * shape.query + 2 * key_value + mask) * work.element + shape.heads * FP32
     return kept + _fused_qkv_bytes(work)
+
+
+def _without_kernel(work: Workload) -> bool:
+    """Falcon gives sdpa one head of keys for all queries, which no fused kernel of torch 2.13
+    takes: it computes the scores, in fp32."""
+    shape = work.shape
+    return shape.model_type == "falcon" and shape.kv_heads == 1 < shape.heads
 
 
 def _fused_qkv_bytes(work: Workload) -> int:
@@ -118,9 +125,11 @@ def _eager_bytes(work: Workload) -> int:
     in fp32, and its cast; a soft cap keeps its tanh. 5*a*s in Korthikanti et al., where scores are
     in 16 bits and dropped out."""
     shape = work.shape
-    cast = work.element if work.element < FP32 else 0
+    wide = shape.wide_softmax or (work.attention != "eager" and _without_kernel(work))
+    cast = work.element if work.element < FP32 and wide else 0
+    softmax = FP32 if wide else work.element
     capped = work.element if shape.attention_softcap else 0
-    scores = shape.heads * work.keys * (FP32 + cast + capped)
+    scores = shape.heads * work.keys * (softmax + cast + capped)
     return 3 * shape.query * work.element + scores
 
 
@@ -205,7 +214,9 @@ def adapter_bytes(work: Workload) -> int:
 
 def _copied_result(work: Workload) -> bool:
     """Whether the last projection of attention reads a copy of attention's result: put together
-    from documents, or laid out as queries are that were put together of two parts."""
+    from documents, or laid out as queries are that were put together of two parts; Falcon's is."""
+    if work.shape.model_type == "falcon":
+        return True
     return work.by_document or work.attention == "eager" or work.shape.rotary == "part"
 
 

@@ -94,7 +94,7 @@ class Shape:
     that a token attends over in a sliding window, 0 for none; no kernel modelled here makes memory
     depend on it. `rotary`: whether queries and keys are rotated,
     in whole, or in part and put together again. `parallel`: attention and MLP read the
-    block's input side by side.
+    block's input side by side. `wide_softmax`: eager attention computes it in fp32.
     """
 
     model_type: str
@@ -121,6 +121,7 @@ class Shape:
     window: int = 0
     rotary: Literal["none", "whole", "part"] = "whole"
     parallel: bool = False
+    wide_softmax: bool = True
 
     def count(self, part: Linear | Bare | Experts) -> int:
         """How many blocks have it."""

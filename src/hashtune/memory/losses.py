@@ -52,7 +52,7 @@ def table_elements(work: Workload) -> int:
 
 
 def waiting_head(work: Workload) -> int:
-    """The gradient of a tied head, which autograd adds to nothing before the embedding's is there."""
+    """The gradient of a tied head, which autograd keeps until the embedding's is there."""
     return table_elements(work) * work.stored_element if work.full and work.shape.tied else 0
 
 
