@@ -217,3 +217,34 @@ def test_block_characters_and_colours_on_a_terminal_only(
     monkeypatch.setenv("NO_COLOR", "1")
     assert run(parser().parse_args(["plan"])) == 0
     assert capsys.readouterr().out.isascii()
+
+
+def test_eight_gpus_share_what_one_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    """Full fine-tuning of 8B: 16 bytes a parameter are 128 GB, of which FSDP leaves an eighth on
+    each of 8 GPUs; DDP leaves all."""
+    base = ("--model", "llama-3.1-8b", "--method", "full", "--seq", "1024", "activations=full")
+    eight = ("--gpus", "8", "--hardware", "h100", *base)
+    shared = answer(capsys, *eight, "--sharding", "fsdp")
+    assert (shared["fits"], shared["gpus"], shared["sharding"]) == (True, 8, "full")
+    assert shared["buckets_bytes"]["optimizer"] == 8_030_261_248  # 8 bytes each, over 8
+    alone = answer(capsys, "--hardware", "h100", *base)
+    assert not alone["fits"]
+    assert not answer(capsys, *eight)["fits"]
+    h100 = {card["name"]: card for card in shared["cards"]}["h100"]
+    one = {card["name"]: card for card in alone["cards"]}["h100"]
+    assert h100["price_per_hour"] == 8 * one["price_per_hour"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("--sharding", "fsdp"), "--sharding"),
+        (("--gpus", "0"), "--gpus"),
+        (("--gpus", "8", "--sharding", "hybrid"), "--shard-size"),
+        (("--gpus", "8", "--shard-size", "2"), "--shard-size"),
+        (("--gpus", "8", "--sharding", "hybrid", "--shard-size", "3"), "--shard-size"),
+    ],
+)
+def test_gpus_that_cannot_share_are_refused(arguments: tuple[str, ...], field: str) -> None:
+    found = refusals("--model", "llama-3.2-1b", "--seq", "64", *arguments)
+    assert [where for _, where in found] == [field]

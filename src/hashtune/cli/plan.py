@@ -21,7 +21,7 @@ from hashtune.spec.load import read_params, read_spec
 REPORT = Path("reports/plan.json")
 MACHINE = Path("reports/machine/train.json")
 LOCK = Path("dvc.lock")
-ALONE = ("method", "seq", "micro", "hardware", "tokens")  # options that need --model
+ALONE = ("method", "seq", "micro", "hardware", "tokens", "gpus", "sharding", "shard_size")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_alone(arguments: argparse.Namespace) -> None:
-    given = [f"--{name}" for name in ALONE if getattr(arguments, name) is not None]
+    given = [
+        f"--{name.replace('_', '-')}" for name in ALONE if getattr(arguments, name) is not None
+    ]
     given += arguments.overrides
     if given:
         message = f"{', '.join(given)}: without --model it is the plan of this checkout"

@@ -4,6 +4,8 @@ import argparse
 
 from hashtune.cli.parser import whole_number
 
+SHARDING = ("ddp", "fsdp", "hybrid")
+
 
 def add_arguments(plan: argparse.ArgumentParser) -> None:
     """Add the options of `hashtune plan`."""
@@ -22,5 +24,14 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
     plan.add_argument("--hardware", metavar="NAME", help="a file of conf/hardware, or all")
     plan.add_argument(
         "--tokens", type=whole_number, metavar="N", help="tokens to train on (default: 1,000,000)"
+    )
+    plan.add_argument(
+        "--gpus", type=whole_number, metavar="N", help="of each machine, sharing the model"
+    )
+    plan.add_argument(
+        "--sharding", choices=SHARDING, help="how they share it (default: ddp, each holds all)"
+    )
+    plan.add_argument(
+        "--shard-size", type=whole_number, metavar="N", help="with hybrid: GPUs of a group"
     )
     plan.add_argument("--json", action="store_true", help="for machines")

@@ -6,7 +6,7 @@ is trained, which is the most memory that rows of this length can need.
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from hashtune.memory.known_models import Base, find_base
 from hashtune.memory.of_spec import workload
 from hashtune.memory.report import describe
 from hashtune.memory.shapes import read_shape
+from hashtune.memory.sharding import Sharding, Strategy
 from hashtune.packing.worst_row import StepShape
 from hashtune.spec.composition import compose, parse
 from hashtune.spec.hardware import no_unit, read_hardware
@@ -31,6 +32,7 @@ ALL = "all"
 PRECISION = "precision=bf16"  # of a question that names none; conf/config.yaml's is the demo's
 ANY_CARD = "h100"  # composed where all are asked, so that choices that need CUDA are possible
 TOKENS = 1_000_000
+STRATEGIES: dict[str, Strategy] = {"ddp": "ddp", "fsdp": "full", "hybrid": "hybrid"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,16 @@ class Question:
     machines: list[Hardware]
     only: Hardware | None
     tokens: int
+    sharding: Sharding | None
 
     @property
     def assumed(self) -> str:
         """What the question left open, in words."""
-        return f"one document a row, every token trained; hours and cost for {self.tokens:,} tokens"
+        told = "one document a row, every token trained; "
+        if self.sharding is not None:
+            told += f"memory of one of {self.sharding.world} GPUs ({self.sharding.strategy}), "
+            told += "communication takes no time; "
+        return f"{told}hours and cost for {self.tokens:,} tokens"
 
 
 def question(arguments: argparse.Namespace, root: Path) -> Question:
@@ -56,7 +63,7 @@ def question(arguments: argparse.Namespace, root: Path) -> Question:
     Raises:
         InputError: everything that is wrong with them, at once.
     """
-    findings = list(_arguments(arguments))
+    findings = [*_arguments(arguments), *_sharing(arguments)]
     machines = read_hardware(root)
     named = arguments.hardware or ALL
     if named != ALL and named not in machines:
@@ -77,6 +84,7 @@ def question(arguments: argparse.Namespace, root: Path) -> Question:
         machines=list(machines.values()),
         only=None if named == ALL else spec.hardware,
         tokens=arguments.tokens or TOKENS,
+        sharding=shared(arguments.gpus, arguments.sharding, arguments.shard_size),
     )
 
 
@@ -94,6 +102,7 @@ def ask(asked: Question) -> dict[str, Any]:
         context=worst.context,
         grad_accum=spec.batch.grad_accum,
         positions=asked.base.positions,
+        sharding=asked.sharding,
     )
     cards = every_card(work, around, asked.machines, tokens=asked.tokens)
     machine = asked.only or _to_explain(cards, asked.machines)
@@ -108,6 +117,8 @@ def ask(asked: Question) -> dict[str, Any]:
         "nominal": asked.base.nominal,
         "source": asked.base.source,
         "settings": asked.overrides,
+        "gpus": asked.sharding.world if asked.sharding else 1,
+        "sharding": asked.sharding.strategy if asked.sharding else None,
     }
 
 
@@ -126,9 +137,31 @@ def _arguments(arguments: argparse.Namespace) -> list[Finding]:
         Finding(
             "bad-count", f"is {given}, must be at least 1", field=f"--{name}", fix=f"--{name} 1"
         )
-        for name in ("seq", "micro", "tokens")
+        for name in ("seq", "micro", "tokens", "gpus")
         if (given := getattr(arguments, name)) is not None and given < 1
     ]
+
+
+def _sharing(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """What does not go together among the options for several GPUs."""
+    gpus, size = arguments.gpus or 1, arguments.shard_size
+    if arguments.sharding is not None and gpus == 1:
+        message = "one GPU shares nothing"
+        yield Finding("contradiction", message, field="--sharding", fix="--gpus 2 or more")
+    if (arguments.sharding == "hybrid") != (size is not None):
+        message = "goes with --sharding hybrid, and hybrid needs it"
+        yield Finding("contradiction", message, field="--shard-size", fix="give both, or neither")
+    elif size is not None and (size < 1 or gpus % size):
+        message = f"{gpus} GPUs do not make groups of {size}"
+        yield Finding("bad-count", message, field="--shard-size", fix="a divisor of --gpus")
+
+
+def shared(gpus: int | None, named: str | None, size: int | None) -> Sharding | None:
+    """How so many GPUs share the model; None for one."""
+    if gpus is None or gpus == 1:
+        return None
+    strategy: Strategy = STRATEGIES[named or "ddp"]
+    return Sharding(strategy, world=gpus, shard_size=size or 1)
 
 
 def _overrides(arguments: argparse.Namespace, hardware: str) -> tuple[list[str], list[Finding]]:

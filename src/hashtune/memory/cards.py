@@ -87,24 +87,27 @@ def _card(work: Workload, around: Surroundings, machine: Hardware, tokens: int) 
         on_machine(work, precision, machine),
         replace(around, hardware=machine, precision=precision),
     )
+    sharding, world = around.sharding, around.sharding.world if around.sharding else 1
     path, then = first_path(here, there)
     available, peak = there.available, peak_of(machine.peak_tflops, precision)
     assert peak is not None  # `possible` chose one that is there
     return Card(
         name=machine.name,
         precision=precision,
-        needed=needed_bytes(here),
+        needed=needed_bytes(here, sharding),
         available=available,
-        longest_row=longest_row(here, available=available, positions=around.positions),
-        largest_micro=largest_micro(here, available=available),
+        longest_row=longest_row(
+            here, available=available, positions=around.positions, sharding=sharding
+        ),
+        largest_micro=largest_micro(here, available=available, sharding=sharding),
         path=path,
         time=duration(
             then,
             tokens=tokens,
             context=around.context,
-            peak_tflops=peak,
+            peak_tflops=peak * world,  # as if communication cost no time
             expected_utilisation=machine.expected_utilisation,
-            price_per_hour=machine.price_per_hour,
+            price_per_hour=machine.price_per_hour * world,
         ),
-        price_per_hour=machine.price_per_hour,
+        price_per_hour=machine.price_per_hour * world,
     )

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from hashtune.memory.activations import estimate
 from hashtune.memory.changes import KINDS, Edit, Kind, Lost, edits, lost_by
 from hashtune.memory.closed_form import Buckets, Workload
-from hashtune.memory.limits import largest_micro, longest_row, needed_bytes
+from hashtune.memory.limits import buckets_of, largest_micro, longest_row, needed_bytes
+from hashtune.memory.sharding import Sharding
 from hashtune.memory.slowdown import Slowdown, compare
 from hashtune.spec.schema import Hardware, Precision
 
@@ -21,7 +21,8 @@ class Surroundings:
     """What a step is weighed against, beside the memory it needs.
 
     `precision` is the spec's, `context` the mean length of the document a token lies in, `lengths`
-    those of all training documents (none: not known), `positions` the base's.
+    those of all training documents (none: not known), `positions` the base's, `sharding` how
+    several such machines share the model (None: one alone).
     """
 
     hardware: Hardware
@@ -30,6 +31,7 @@ class Surroundings:
     grad_accum: int = 1
     lengths: Sequence[int] = ()
     positions: int | None = None
+    sharding: Sharding | None = None
 
     @property
     def available(self) -> int:
@@ -83,7 +85,7 @@ def decide(work: Workload, around: Surroundings) -> Decision:
     others the largest saving.
     """
     available = around.available
-    buckets = estimate(work)
+    buckets, sharding = buckets_of(work, around.sharding), around.sharding
     needed = sum(buckets.values())
     tried = _tried(work, around)
     return Decision(
@@ -91,11 +93,13 @@ def decide(work: Workload, around: Surroundings) -> Decision:
         needed=needed,
         available=available,
         dominant=max(buckets, key=lambda name: (buckets[name], name)),
-        longest_row=longest_row(work, available=available, positions=around.positions),
-        largest_micro=largest_micro(work, available=available),
+        longest_row=_longest(work, around),
+        largest_micro=largest_micro(work, available=available, sharding=sharding),
         changes=[change for change, _ in tried],
         path=first_path(work, around)[0],
-        together=needed_bytes(reduce(lambda state, pair: pair[1].apply(state), tried, work)),
+        together=needed_bytes(
+            reduce(lambda state, pair: pair[1].apply(state), tried, work), sharding
+        ),
     )
 
 
@@ -105,7 +109,7 @@ def first_path(work: Workload, around: Surroundings) -> tuple[list[str], Workloa
     given = work
     settings: dict[str, str] = {}
     around = replace(around, lengths=())  # what is lost is told of single changes
-    while (missing := needed_bytes(work) - around.available) > 0:
+    while (missing := needed_bytes(work, around.sharding) - around.available) > 0:
         tried = _tried(work, around)
         worth = [
             (change, edit)
@@ -123,10 +127,19 @@ def first_path(work: Workload, around: Surroundings) -> tuple[list[str], Workloa
     return list(settings.values()), work
 
 
+def _longest(work: Workload, around: Surroundings) -> int:
+    return longest_row(
+        work,
+        available=around.available,
+        positions=around.positions,
+        sharding=around.sharding,
+    )
+
+
 def _tried(work: Workload, around: Surroundings) -> list[tuple[Change, Edit]]:
     """The changes that save something, in the order to try them."""
-    needed = needed_bytes(work)
-    fitting = longest_row(work, available=around.available, positions=around.positions)
+    needed = needed_bytes(work, around.sharding)
+    fitting = _longest(work, around)
     half = work.longest_row // 2  # less would be other data
     shorter = fitting if half < fitting < work.longest_row else half
     found = [
@@ -139,7 +152,7 @@ def _tried(work: Workload, around: Surroundings) -> list[tuple[Change, Edit]]:
 
 def _change(work: Workload, edit: Edit, needed: int, around: Surroundings, shorter: int) -> Change:
     after = edit.apply(work)
-    need = needed_bytes(after)
+    need = needed_bytes(after, around.sharding)
     slowdown = Slowdown(None, edit.note)
     if edit.known:
         slowdown = compare(

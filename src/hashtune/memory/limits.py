@@ -11,15 +11,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hashtune.memory.activations import estimate
-from hashtune.memory.closed_form import Workload
+from hashtune.memory.closed_form import Buckets, Workload
+from hashtune.memory.sharding import Sharding, rank_buckets
 
 MOST_TOKENS = 1 << 24  # where a search ends for a base without a limit of positions
 MOST_ROWS = 1 << 16
 
 
-def needed_bytes(work: Workload) -> int:
+def buckets_of(work: Workload, sharding: Sharding | None = None) -> Buckets:
+    """All buckets, of one rank where the model is shared by several."""
+    return estimate(work) if sharding is None else rank_buckets(work, sharding)
+
+
+def needed_bytes(work: Workload, sharding: Sharding | None = None) -> int:
     """The sum of all buckets."""
-    return sum(estimate(work).values())
+    return sum(buckets_of(work, sharding).values())
 
 
 def with_row(work: Workload, tokens: int) -> Workload:
@@ -31,19 +37,25 @@ def with_row(work: Workload, tokens: int) -> Workload:
     return replace(work, longest_row=tokens, trained=trained)
 
 
-def longest_row(work: Workload, *, available: int, positions: int | None) -> int:
+def longest_row(
+    work: Workload, *, available: int, positions: int | None, sharding: Sharding | None = None
+) -> int:
     """The most tokens of a row such that a micro-batch of it, and of every shorter one, fits; at
     most `positions`, which is all that the base has. 0 when not even one token fits."""
     most = MOST_TOKENS if positions is None else positions - work.virtual_tokens
     seam = _largest(lambda n: work.micro * with_row(work, n).trained <= work.loss_chunk, 1, most)
-    return _search(lambda n: needed_bytes(with_row(work, n)) <= available, seam=seam, most=most)
+    return _search(
+        lambda n: needed_bytes(with_row(work, n), sharding) <= available, seam=seam, most=most
+    )
 
 
-def largest_micro(work: Workload, *, available: int) -> int:
+def largest_micro(work: Workload, *, available: int, sharding: Sharding | None = None) -> int:
     """The most rows of `longest_row` tokens that fit into a micro-batch; 0 when not even one."""
     seam = work.loss_chunk // max(1, work.trained)
     return _search(
-        lambda n: needed_bytes(replace(work, micro=n)) <= available, seam=seam, most=MOST_ROWS
+        lambda n: needed_bytes(replace(work, micro=n), sharding) <= available,
+        seam=seam,
+        most=MOST_ROWS,
     )
 
 
