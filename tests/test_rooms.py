@@ -12,6 +12,7 @@ LEVELS = (
     {"frame"},
     {"memory"},
     {"training", "evaluation"},
+    {"review"},
     {"store", "lineage"},
     {"data", "chat", "packing", "inspection"},
     {"spec"},

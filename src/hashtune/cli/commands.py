@@ -138,7 +138,21 @@ def _add_doctor(commands: Commands) -> None:
     doctor.set_defaults(module="doctor")
 
 
+def _add_review(commands: Commands) -> None:
+    review = commands.add_parser(
+        "review",
+        help="what a pull request changes: spec in words, reruns, figures, data",
+        description="Write as Markdown what HEAD changes against BASE: settings by consequence, "
+        "stages that rerun, gate, figures, memory plan, rows of the data.",
+    )
+    review.add_argument(
+        "span", metavar="BASE..HEAD", help="two revisions; BASE...HEAD begins where they parted"
+    )
+    review.add_argument("--output", metavar="FILE", help="write the page there")
+    review.set_defaults(module="review")
+
+
 COMMANDS = (
     *(_add_compose, _add_check, _add_plan, _add_base, _add_inspect),
-    *(_add_step, _add_chat, _add_verify, _add_doctor),
+    *(_add_step, _add_chat, _add_verify, _add_doctor, _add_review),
 )

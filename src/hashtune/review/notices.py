@@ -1,0 +1,196 @@
+"""What a reviewer should stop at: combinations of changes that hide one another."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hashtune.review.rows import RowDifference
+from hashtune.review.settings import Change, effective_batch
+
+STRICTER_IS_HIGHER = (
+    *("task_min", "task_metric_min_gain", "confidence", "min_task_items"),
+    "min_regression_items",
+)
+PINS = ("revision", "sha256", "repo", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A change as the notices see it."""
+
+    changes: Mapping[str, Change]
+    rows: Mapping[str, RowDifference]
+    base: Mapping[str, Any]
+    head: Mapping[str, Any]
+    not_rerun: list[str] = field(default_factory=list)
+    stale_stamp: bool = False
+    libraries: bool = False
+    leaks: int = 0
+
+    def touched(self, *prefixes: str) -> list[str]:
+        """Changed settings and data roles at or below one of the dotted prefixes."""
+        names = [*self.changes, *(role for role in self.rows if role not in self.changes)]
+        return [
+            name
+            for name in names
+            if any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+        ]
+
+
+def notices(case: Case) -> list[str]:
+    """Sentences, the gravest first."""
+    return [sentence for rule in RULES for sentence in rule(case)]
+
+
+def _not_rerun(case: Case) -> Iterator[str]:
+    if case.not_rerun:
+        yield (
+            "The recorded results are those of the base: dvc.lock still holds"
+            f" {_list(case.not_rerun)} as it was. Run `dvc repro` (or `dvc repro --pull"
+            " --allow-missing`) before judging."
+        )
+
+
+def _stamp(case: Case) -> Iterator[str]:
+    if case.stale_stamp:
+        yield (
+            "conf/ is not the one that params.yaml was composed from: `hashtune check` says whether"
+            " a value differs, `hashtune compose` renews it."
+        )
+
+
+def _test_set(case: Case) -> Iterator[str]:
+    if touched := case.touched("data.test"):
+        yield (
+            f"The test set changed ({_list(touched)}): scores before and after are of different"
+            " items and do not compare."
+        )
+
+
+def _eval_and_metric(case: Case) -> Iterator[str]:
+    sets = case.touched("data.test", "data.eval", "regression.suites")
+    measures = case.touched("data.task", "evaluation", "eval_gate")
+    if sets and measures:
+        yield (
+            f"What is measured on and how it is judged changed together ({_list(sets)}; "
+            f"{_list(measures)}): change one at a time, or nothing can be compared."
+        )
+
+
+def _eval_set(case: Case) -> Iterator[str]:
+    if touched := case.touched("data.eval"):
+        yield (
+            f"The eval set changed ({_list(touched)}): eval losses before and after do not compare,"
+            " and another checkpoint may be chosen."
+        )
+
+
+def _leak(case: Case) -> Iterator[str]:
+    if case.leaks:
+        yield (
+            f"{case.leaks} added training rows ask what a test row asks: prepare refuses or drops"
+            " them, or the test set measures memory."
+        )
+
+
+def _suites(case: Case) -> Iterator[str]:
+    for role in case.touched("regression.suites"):
+        rows = case.rows.get(role)
+        if rows and (rows.removed or rows.changed):
+            yield (
+                f"{role} lost {len(rows.removed)} items and changed {len(rows.changed)}: a suite"
+                " that loses its hard items passes more easily."
+            )
+
+
+def _margins(case: Case) -> Iterator[str]:
+    for key in case.touched("eval_gate"):
+        change = case.changes[key]
+        name = key.removeprefix("eval_gate.")
+        if not (_number(change.old) and _number(change.new)):
+            continue
+        rises = float(str(change.new)) > float(str(change.old))
+        if rises != (name in STRICTER_IS_HIGHER):
+            yield f"The gate asks for less: `{key}` goes from {change.old} to {change.new}."
+
+
+def _rate_and_batch(case: Case) -> Iterator[str]:
+    before, after = effective_batch(case.base), effective_batch(case.head)
+    rate = "optim.lr" in case.changes
+    if before == after or before is None or after is None:
+        return
+    if rate:
+        yield (
+            f"The learning rate changed together with the effective batch ({before} to {after} rows"
+            " a step): which of the two did it cannot be told."
+        )
+    else:
+        yield (
+            f"The effective batch changed ({before} to {after} rows a step) and the learning rate"
+            " did not: what suited the old batch may not suit this one."
+        )
+
+
+def _seed_alone(case: Case) -> Iterator[str]:
+    seeds = {"seed", "data_seed", "init_seed"}
+    changed = {key for key in case.changes if key != "run.experiment"}
+    if changed and changed <= seeds and not case.rows:
+        yield "Only seeds changed: a difference in the figures is seed noise, not progress."
+
+
+def _determinism(case: Case) -> Iterator[str]:
+    change = case.changes.get("determinism.mode")
+    if change and change.new == "off":
+        yield "determinism.mode is off: the same inputs may give other bits, and verify may differ."
+
+
+def _data_without_pin(case: Case) -> Iterator[str]:
+    for role in case.rows:
+        if not case.touched(role) or f"{role}.sha256" not in case.changes:
+            rows = case.rows[role]
+            if rows.before and rows.after and role.startswith(("data.", "regression.")):
+                yield (
+                    f"{rows.uri} changed and the pin `{role}.sha256` did not: `spec` refuses this."
+                )
+
+
+def _base(case: Case) -> Iterator[str]:
+    moved = [key for key in case.touched("base_model") if key.rpartition(".")[2] in PINS]
+    if moved:
+        yield (
+            f"The base changed ({_list(moved)}): adapters, baselines and memory of before are of"
+            " other weights."
+        )
+
+
+def _libraries(case: Case) -> Iterator[str]:
+    if case.libraries:
+        yield (
+            "requirements.lock changed: the same spec may give other bits"
+            " (`hashtune verify --resume` shows whether a killed run still goes on exactly)."
+        )
+
+
+RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
+    *(
+        _not_rerun,
+        _stamp,
+        _data_without_pin,
+        _leak,
+        _test_set,
+        _eval_and_metric,
+        _eval_set,
+        _suites,
+    ),
+    *(_margins, _rate_and_batch, _base, _determinism, _libraries, _seed_alone),
+)
+
+
+def _list(names: Iterable[str]) -> str:
+    shown = [f"`{name}`" for name in names]
+    rest = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
+    return ", ".join(shown[:4]) + rest
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,176 @@
+"""Which stages a change makes rerun, why, and how long that takes by what machines measured.
+
+Read from dvc.yaml as DVC reads it: a stage reruns when its command, a param or a tracked file that
+it depends on changed; a stage below it reruns if the outputs come out otherwise. Two outputs never
+change by design (build/spec/valid, build/plan/fits), and code counts by the import closure.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hashtune.lineage.code import closure, read_lock
+from hashtune.lineage.lock import lookup
+from hashtune.spec.load import read_params
+from hashtune.writers import read_json, sha256_file
+
+NEVER_CHANGE = ("build/spec/valid", "build/plan/fits")
+CODE = "build/code"
+LOCK = "requirements.lock"
+SECONDS = ("seconds", "train_seconds", "eval_seconds")
+PER_HOUR = 3600
+
+
+@dataclass(slots=True)
+class Rerun:
+    """A stage that reruns: `reasons` of its own, `after` the stages whose outputs it takes."""
+
+    stage: str
+    reasons: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    seconds: float | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether it reruns whatever the stages above give."""
+        return bool(self.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A revision's folder with its stages, params and locked libraries."""
+
+    root: Path
+    stages: Mapping[str, Any]
+    params: Mapping[str, Any]
+    lock: Mapping[str, str]
+
+
+def read_pipeline(root: Path) -> Pipeline:
+    """dvc.yaml, params.yaml and requirements.lock of a folder; InputError as their readers."""
+    import yaml
+
+    dvc = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))
+    stages: Mapping[str, Any] = dvc["stages"]
+    text = (root / LOCK).read_text(encoding="utf-8")
+    return Pipeline(root, stages, read_params(root / "params.yaml"), read_lock(text, file=LOCK))
+
+
+def reruns(base: Pipeline, head: Pipeline) -> list[Rerun]:
+    """The stages of `head` that rerun after `base`, in the order of dvc.yaml."""
+    makers = {path: name for name, stage in head.stages.items() for path in outputs(stage)}
+    found: dict[str, Rerun] = {}
+    for name, stage in head.stages.items():
+        rerun = Rerun(name, list(_reasons(name, base, head, makers)))
+        for path in stage.get("deps", ()):
+            maker = makers.get(path)
+            if maker in found and maker != "code" and path not in NEVER_CHANGE:
+                rerun.after += [maker] if maker not in rerun.after else []
+        if rerun.reasons or rerun.after:
+            found[name] = rerun
+    return list(found.values())
+
+
+def outputs(stage: Mapping[str, Any]) -> Iterator[str]:
+    """Paths of a stage's outs, metrics and plots."""
+    for kind in ("outs", "metrics", "plots"):
+        for entry in stage.get(kind, ()):
+            yield from [entry] if isinstance(entry, str) else entry
+
+
+def _reasons(name: str, base: Pipeline, head: Pipeline, makers: Mapping[str, str]) -> Iterator[str]:
+    stage, old = head.stages[name], base.stages.get(name)
+    if old is None:
+        yield "is new"
+        return
+    if old["cmd"] != stage["cmd"]:
+        yield "its command"
+    for key in stage.get("params", ()):
+        if lookup(base.params, key) != lookup(head.params, key):
+            yield f"`{key}`"
+    for path in stage.get("deps", ()):
+        if path in (CODE, f"{CODE}/{name}.json"):
+            yield from _code(list(head.stages) if path == CODE else [name], base, head)
+        elif path == "build/spec/spec.json":
+            yield from ["the spec"] if base.params != head.params else []
+        elif path not in makers and not any(out.startswith(f"{path}/") for out in makers):
+            yield from (
+                [f"{path}"] if _content(base.root / path) != _content(head.root / path) else []
+            )
+    yield from (f"`{path}` is new" for path in stage.get("deps", ()) if path not in old["deps"])
+
+
+def _code(names: list[str], base: Pipeline, head: Pipeline) -> Iterator[str]:
+    changed: set[str] = set()
+    if _content(base.root / "src") != _content(head.root / "src"):
+        for name in names:
+            old, new = _modules(base, name), _modules(head, name)
+            changed |= {module for module in {*old, *new} if old.get(module) != new.get(module)}
+    if changed:
+        first, *rest = sorted(changed)
+        yield f"code: {first}{f' and {len(rest)} more modules' if rest else ''}"
+    if base.lock != head.lock:
+        names = [
+            n for n in sorted({*base.lock, *head.lock}) if base.lock.get(n) != head.lock.get(n)
+        ]
+        yield f"libraries, if it uses them: {', '.join(names[:5])}"
+
+
+def _modules(pipeline: Pipeline, stage: str) -> dict[str, str]:
+    return closure(f"hashtune.stages.{stage}", pipeline.root / "src").modules
+
+
+def _content(path: Path) -> dict[str, str]:
+    """Files below a path with their sha256; a file is itself, a missing path is empty."""
+    if path.is_file():
+        return {"": sha256_file(path)}
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return {file.relative_to(path).as_posix(): sha256_file(file) for file in files}
+
+
+def with_seconds(found: list[Rerun], base: Pipeline, head: Pipeline) -> list[Rerun]:
+    """The same with the seconds that the last machine measured for the stage, train's scaled by the
+    rows of the run where both runs say how many steps they have. None: never measured."""
+    for rerun in found:
+        file = base.root / "reports/machine" / f"{rerun.stage}.json"
+        if not file.is_file():
+            continue
+        report = read_json(file)
+        measured = [float(report[key]) for key in SECONDS if key in report]
+        rerun.seconds = sum(measured) if measured else None
+        if rerun.stage == "train" and rerun.seconds is not None:
+            rerun.seconds *= _rows(head.params, head.root) / _rows(base.params, base.root)
+    return found
+
+
+def _rows(params: Mapping[str, Any], root: Path) -> float:
+    """Rows that a run trains on: steps times rows per step, or 1 where that is not said."""
+    steps = lookup(params, "duration.max_steps")
+    each = 1.0
+    for name in ("micro", "grad_accum"):
+        each *= float(str(lookup(params, f"batch.{name}")))
+    report = root / "reports/pack.json"
+    if steps is None and report.is_file():
+        return float(read_json(report)["plan"]["steps"]) * each
+    return float(str(steps)) * each if steps is not None else 1.0
+
+
+def cost(found: list[Rerun], head: Pipeline) -> tuple[float, float, str]:
+    """(seconds of all stages that rerun, their price, currency) at hardware.price_per_hour."""
+    seconds = sum(rerun.seconds or 0.0 for rerun in found)
+    price = float(str(lookup(head.params, "hardware.price_per_hour") or 0.0))
+    return seconds, seconds / PER_HOUR * price, str(lookup(head.params, "hardware.currency") or "")
+
+
+def not_rerun(
+    found: list[Rerun], base_lock: Mapping[str, Any], head_lock: Mapping[str, Any]
+) -> list[str]:
+    """Stages that must rerun and whose entry in dvc.lock is still that of the base: their recorded
+    results are not those of the head."""
+    left = []
+    for rerun in found:
+        old, new = base_lock.get(rerun.stage), head_lock.get(rerun.stage)
+        if rerun.certain and (new is None or new == old) and old is not None:
+            left.append(rerun.stage)
+    return left

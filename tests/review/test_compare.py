@@ -1,0 +1,237 @@
+"""Reviews of two revisions of this project: each kind of change is told for what it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hashtune.review.consequences import Group
+from hashtune.writers import sha256_file
+
+TRAIN = "data/triage/train.jsonl"
+TEST = "data/triage/test.jsonl"
+
+
+def stages(review):
+    return [rerun.stage for rerun in review.reruns]
+
+
+def certain(review):
+    return [rerun.stage for rerun in review.reruns if rerun.certain]
+
+
+def lines_of(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines(keepends=True)
+
+
+def edit(two, name: str, lines: list[str], pin: str) -> None:
+    file = two.head / name
+    file.write_text("".join(lines), encoding="utf-8")
+    two.set({pin: sha256_file(file)})
+
+
+def test_nothing_changed(two):
+    review = two.review()
+    assert (review.notices, review.changes, review.reruns, review.rows) == ([], [], [], [])
+    assert review.recorded
+    page = two.page()
+    assert "No setting changed." in page
+    assert "None: `dvc repro` finds every output up to date." in page
+    assert "Verdict: pass → **pass**" in page
+
+
+def test_a_learning_rate(two):
+    two.set({"optim.lr": 0.0005})
+    review = two.review()
+    [change] = review.changes
+    assert (change.key, change.old, change.new) == ("optim.lr", 0.001, 0.0005)
+    assert change.groups == (Group.WEIGHTS,)
+    assert certain(review) == ["spec", "plan", "train", "release"]
+    assert stages(review) == [
+        *("spec", "plan", "train", "evaluate", "regress", "gate", "release"),
+    ]  # nothing of the data, and the base's baseline stays
+    assert not review.recorded
+    assert "`optim.lr`: `0.001` → `0.0005`: updates the weights otherwise." in two.page()
+
+
+def test_a_learning_rate_with_the_batch(two):
+    two.set({"optim.lr": 0.002, "batch.grad_accum": 4})
+    review = two.review()
+    assert review.batch == (1, 4)
+    assert any("changed together with the effective batch (1 to 4" in n for n in review.notices)
+
+
+def test_the_batch_alone(two):
+    two.set({"batch.micro": 2})
+    assert any("the learning rate did not" in notice for notice in two.review().notices)
+
+
+def test_a_batch_cut_otherwise_is_the_same_batch(two):
+    for name, micro, accum in (("base", 4, 1), ("head", 2, 2)):
+        two_of = type(two)(two.base, getattr(two, name))
+        two_of.set({"batch.micro": micro, "batch.grad_accum": accum})
+    review = two.review()
+    assert review.batch == (4, 4)
+    assert not any("batch" in notice for notice in review.notices)
+
+
+def test_data_rows(two):
+    """Row 1 gone, row 2 edited, a new one."""
+    lines = lines_of(two.head / TRAIN)
+    edited = json.loads(lines[1])
+    edited["messages"][-1]["content"] = "edited"
+    new = json.dumps({**edited, "id": "mine", "messages": [{"role": "user", "content": "new?"}]})
+    edit(
+        *(two, TRAIN, [json.dumps(edited) + "\n", *lines[2:], new + "\n"]),
+        pin="data.sources.0.sha256",
+    )
+    review = two.review()
+    [rows] = review.rows
+    assert (rows.role, rows.before, rows.after) == ("data.sources.triage", 1280, 1280)
+    assert len(rows.added) == len(rows.removed) == len(rows.changed) == 1
+    assert json.loads(rows.removed[0]) == json.loads(lines[0])
+    assert json.loads(rows.changed[0][0]) == json.loads(lines[1])
+    assert json.loads(rows.added[0])["id"] == "mine"
+    assert [change.groups for change in review.changes] == [(Group.TOKENS,)]
+    assert {"prepare", "tokenize"} <= set(certain(review))
+    assert "1280 → 1280 rows: 1 added, 1 removed, 1 changed." in two.page()
+
+
+def test_a_test_row_among_the_training_rows(two):
+    """Planted: prepare would refuse it, and a reviewer should see it before."""
+    line = lines_of(two.head / TEST)[0]
+    edit(two, TRAIN, [*lines_of(two.head / TRAIN), line], pin="data.sources.0.sha256")
+    notices = two.review().notices
+    assert any("1 added training rows ask what a test row asks" in notice for notice in notices)
+
+
+def test_data_without_their_pin(two):
+    lines = lines_of(two.head / TRAIN)
+    (two.head / TRAIN).write_text("".join(lines[1:]), encoding="utf-8")
+    assert any("pin `data.sources.triage.sha256` did not" in n for n in two.review().notices)
+
+
+def test_a_template(two):
+    two.set({"tokenizer.chat_template": "data/own.jinja", "tokenizer.sha256": "0" * 64})
+    review = two.review()
+    assert {change.groups for change in review.changes} == {(Group.TOKENS, Group.VERDICT)}
+    assert set(certain(review)) >= {"base", "tokenize", "baseline", "evaluate", "regress"}
+    assert "**Changes what the verdict means**, too." in two.page()
+
+
+def test_a_test_set_with_the_gate(two):
+    edit(two, TEST, lines_of(two.head / TEST)[:100], pin="data.test.sha256")
+    two.set({"eval_gate.task_min": 0.5})
+    notices = " ".join(two.review().notices)
+    assert "The test set changed" in notices
+    assert "changed together" in notices
+    assert "The gate asks for less: `eval_gate.task_min` goes from 0.75 to 0.5." in notices
+
+
+def test_a_stricter_gate_is_no_warning(two):
+    two.set({"eval_gate.task_min": 0.9, "eval_gate.slice_max_drop": 0.01})
+    review = two.review()
+    assert not any("asks for less" in notice for notice in review.notices)
+    assert certain(review) == ["spec", "gate", "release"]
+
+
+def test_an_eval_set(two):
+    two.set({"data.eval.max_rows": 16})
+    review = two.review()
+    assert any("The eval set changed" in notice for notice in review.notices)
+    assert [change.groups[0] for change in review.changes] == [Group.WEIGHTS]
+
+
+def test_a_suite_that_loses_items(two):
+    name = "data/suites/knowledge.jsonl"
+    lines = lines_of(two.head / name)
+    index = next(
+        place
+        for place, suite in enumerate(two.params(two.head)["regression"]["suites"])
+        if suite["uri"] == name
+    )
+    edit(two, name, lines[2:], pin=f"regression.suites.{index}.sha256")
+    assert any("lost 2 items" in notice for notice in two.review().notices)
+
+
+def test_hardware_alone(two):
+    two.set({"hardware.name": "a100", "hardware.memory_gb": 40.0, "hardware.price_per_hour": 1.5})
+    review = two.review()
+    assert {change.groups for change in review.changes} == {(Group.COST,)}
+    assert stages(review) == ["spec", "plan", "release"]
+
+
+def test_seeds_alone(two):
+    two.set({"seed": 7})
+    assert two.review().notices[-1] == (
+        "Only seeds changed: a difference in the figures is seed noise, not progress."
+    )
+
+
+def test_code_and_a_comment(two):
+    file = two.head / "src/hashtune/training/loss.py"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text + "\n# a comment\n", encoding="utf-8")
+    assert stages(two.review()) == ["code"]
+    file.write_text(text + "\nPLANTED = 1\n", encoding="utf-8")
+    review = two.review()
+    assert "train" in certain(review)
+    assert "tokenize" not in stages(review)
+    train = next(rerun for rerun in review.reruns if rerun.stage == "train")
+    assert train.reasons == ["code: hashtune.training.loss"]
+
+
+def test_a_library(two):
+    file = two.head / "requirements.lock"
+    text = file.read_text(encoding="utf-8").replace("torch==", "torch==9", 1)
+    file.write_text(text, encoding="utf-8")
+    review = two.review()
+    assert any("requirements.lock changed" in notice for notice in review.notices)
+    assert "libraries, if it uses them: torch" in two.page()
+
+
+def test_results_of_the_head(two):
+    """After `dvc repro`: dvc.lock and the reports are the head's own."""
+    two.set({"optim.lr": 0.0005})
+    lock = two.head / "dvc.lock"
+    text = lock.read_text(encoding="utf-8").replace("optim.lr: 0.001", "optim.lr: 0.0005")
+    for stage in ("spec", "release"):  # their deps have other hashes
+        text = text.replace(f"  {stage}:\n", f"  {stage}:\n    again: 1\n")
+    lock.write_text(text, encoding="utf-8")
+    gate = two.head / "reports/gate.json"
+    report = json.loads(gate.read_text(encoding="utf-8"))
+    report["verdict"] = report["rules"][2]["verdict"] = "fail"
+    report["rules"][2] |= {"value": 0.5, "lower": 0.4, "upper": 0.6}
+    gate.write_text(json.dumps(report), encoding="utf-8")
+    page = two.page()
+    assert "Verdict: pass → **fail**" in page
+    name = report["rules"][2]["name"]
+    [line] = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
+    assert "0.5 [0.4, 0.6]" in line
+    assert line.endswith("pass → **fail** |")
+
+
+def test_rows_cannot_break_out_of_the_page(two):
+    """Planted: a row with fences, markup and a table bar."""
+    evil = {"messages": [{"role": "user", "content": "```\n````diff\n<script>x</script> | y"}]}
+    lines = [*lines_of(two.head / TRAIN), json.dumps(evil, ensure_ascii=False) + "\n"]
+    edit(two, TRAIN, lines, pin="data.sources.0.sha256")
+    page = two.page()
+    fenced = page.partition("`````diff\n")[2].partition("\n`````\n")[0]
+    assert "<script>x</script>" in fenced
+    assert page.count("<script>") == 1
+
+
+def test_a_file_that_leaves_the_revision_is_not_read(two, tmp_path):
+    (tmp_path / "secret.jsonl").write_text('{"a": 1}\n', encoding="utf-8")
+    two.set({"data.test.uri": "../secret.jsonl", "data.test.sha256": "1" * 64})
+    [rows] = two.review().rows
+    assert rows.note == "is not in Git: its hash changed, its rows are not compared"
+
+
+@pytest.mark.parametrize("broken", ["{", '{"messages": 1}\n\x00'])
+def test_rows_that_cannot_be_read_are_counted(two, broken):
+    edit(two, TEST, [broken], pin="data.test.sha256")
+    [rows] = two.review().rows
+    assert rows.note is not None
+    assert "cannot be read" in rows.note
