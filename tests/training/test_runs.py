@@ -1,5 +1,6 @@
 """Run folders: identity, one trainer at a time, what a finished run leaves."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -103,7 +104,7 @@ def test_the_second_trainer_waits_and_takes_the_result(
             finish(run, outputs(first))
             process.stdin.close()  # type: ignore[union-attr]
 
-        timer = threading.Timer(0.3, end)
+        timer = threading.Timer(0.6, end)
         timer.start()
         with exclusive(run, StopRequest()) as lock:
             assert lock.waited
@@ -116,11 +117,23 @@ def test_the_second_trainer_waits_and_takes_the_result(
 
 def test_a_killed_holder_frees_the_lock(tmp_path: Path) -> None:
     with held_elsewhere(tmp_path / "run") as process:
-        timer = threading.Timer(0.1, process.kill)
+        timer = threading.Timer(0.6, process.kill)
         timer.start()
         with exclusive(tmp_path / "run", StopRequest()) as lock:
             assert lock.waited
             assert not take_result(tmp_path / "run", outputs(tmp_path))
+        timer.join()
+
+
+def test_a_look_at_the_lock_is_no_trainer(tmp_path: Path) -> None:
+    """`hashtune doctor` tries the lock of every run: a forced run must not take an old result."""
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_EX)
+        timer = threading.Timer(0.05, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        timer.start()
+        with exclusive(tmp_path, StopRequest()) as lock:
+            assert not lock.waited
         timer.join()
 
 

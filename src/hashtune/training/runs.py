@@ -49,6 +49,9 @@ def exclusive(run: Path, stop: StopRequest) -> Iterator[Lock]:
     folders.make_folder(run)
     with (run / "lock").open("a+", encoding="utf-8") as handle:
         waited = not _try_lock(handle.fileno())
+        if waited:  # for longer than a look at it takes (left_runs.py)
+            time.sleep(POLL_SECONDS)
+            waited = not _try_lock(handle.fileno())
         if waited:
             handle.seek(0)
             holder = handle.read().strip()
