@@ -80,3 +80,22 @@ def test_an_interrupted_verify_waits_for_the_end_of_what_it_started(folder):
     with pytest.raises(KeyboardInterrupt):
         rebuild.execute(folder, folder / "home", "patient", say=say, enough=lambda run, line: None)
     assert (folder / "checkpoint").exists()  # else it may be written while the folder is removed
+
+
+def git(folder, *arguments):
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True)
+
+
+def test_the_rebuild_has_a_cache_of_its_own_whatever_the_project_shares(tmp_path):
+    """Planted: a shared cache in Git and in this clone; its results would be there already."""
+    root = tmp_path / "project"
+    (root / ".dvc").mkdir(parents=True)
+    (root / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
+    for name in ("config", "config.local"):
+        (root / ".dvc" / name).write_text(f"[cache]\n    dir = {tmp_path}/shared\n")
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "first")
+    rebuild.clone(root, rebuild.commit_of(root, "main"), tmp_path / "new", cache=None)
+    assert rebuild.cache_of(tmp_path / "new") == tmp_path / "new/.dvc/cache"

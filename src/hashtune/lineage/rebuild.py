@@ -71,7 +71,8 @@ def clone(root: Path, commit: str, folder: Path, *, cache: Path | None) -> None:
         root: the repository.
         commit: full hash.
         folder: where the clone goes; must not exist.
-        cache: folder of the DVC cache that the clone uses, or None for one of its own.
+        cache: folder of the DVC cache that the clone uses, or None for one of its own, whatever the
+            project or this machine shares.
     """
     _git(root, "clone", "--quiet", "--no-checkout", "--no-hardlinks", str(root), str(folder))
     _git(folder, "checkout", "--quiet", "--detach", commit)
@@ -79,8 +80,8 @@ def clone(root: Path, commit: str, folder: Path, *, cache: Path | None) -> None:
     if local.is_file():
         (folder / ".dvc/config.local").write_bytes(local.read_bytes())
         (folder / ".dvc/config.local").chmod(0o600)
-    if cache is not None:
-        _dvc(folder, "config", "--local", "cache.dir", str(cache))
+    own = folder.resolve() / ".dvc/cache"
+    _dvc(folder, "config", "--local", "cache.dir", str(own if cache is None else cache))
 
 
 def cache_of(root: Path) -> Path:
