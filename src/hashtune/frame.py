@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from hashtune import writers
+from hashtune import folders, writers
 from hashtune.errors import (
     EXIT_FAULT,
     EXIT_INPUT,
@@ -159,7 +159,7 @@ def closing_table(title: str, rows: Mapping[str, object]) -> None:
 
 def write_report(stage: str, report: Mapping[str, Any]) -> None:
     """Write reports/<stage>.json: small, deterministic metrics that live in Git."""
-    writers.write_json(Path("reports") / f"{stage}.json", report)
+    _write(Path("reports") / f"{stage}.json", report)
 
 
 def write_machine(stage: str, measured: Mapping[str, Any], belongs_to: Path) -> None:
@@ -179,7 +179,12 @@ def write_machine(stage: str, measured: Mapping[str, Any], belongs_to: Path) -> 
         "output_sha256": writers.sha256_file(belongs_to),
         **measured,
     }
-    writers.write_json(MACHINE / f"{stage}.json", record)
+    _write(MACHINE / f"{stage}.json", record)
+
+
+def _write(file: Path, value: Mapping[str, Any]) -> None:
+    folders.remove_leftovers(file)  # DVC runs a stage once at a time in a clone
+    writers.write_json(file, value)
 
 
 def _device_name() -> str:
