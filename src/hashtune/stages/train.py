@@ -52,6 +52,7 @@ MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
 CODE = Path("build/code/train.json")
 DVC_LOCK = Path("dvc.lock")  # tells whether DVC lived to record a finished run
+OTHER = "trainer that was already at it"
 UNRECORDED = "run that ended here before DVC could record it"
 OUT = Path("build/train")
 PREPARED = Path("build/prepare/train.parquet")  # for the source lines of a skipped step only
@@ -81,10 +82,7 @@ def run() -> None:
         lost = unrecorded(folder, DVC_LOCK, report="report.json")
         if (lock.waited or lost) and runs.take_result(folder, OUTPUTS):
             runs.clear(folder)
-            whose = (
-                "the run that DVC did not record" if lost else "the trainer that was already at it"
-            )
-            frame.say(f"train: took the result of {whose}")
+            frame.say(f"train: took the result of the {UNRECORDED if lost else OTHER}")
             return
         settings = settings_of(spec, folder)
         for line in unfinished(folder, {"spec": settings.spec, "code": settings.code}):
