@@ -11,9 +11,11 @@ import yaml
 from hashtune.lineage.differences import first_difference
 from hashtune.spec.load import read_spec
 from hashtune.spec.pins import pinned_files
+from hashtune.store.numerics import ON_THE_CPU
 
 # places and listeners; HASHTUNE_PROCESSES changes no byte (tests/chat, tests/stages)
 VARIABLES = {"HASHTUNE_HOME", "HASHTUNE_TRACKERS", "HASHTUNE_PROCESSES"}
+VARIABLES |= set(ON_THE_CPU)  # asked for to be refused
 VARIABLES |= {"PYARROW_IGNORE_TIMEZONE"}  # pyarrow asks, for datetimes, which we write none
 # what changes no output, and why it is asked for
 ALLOWED = {

@@ -33,6 +33,7 @@ from hashtune.training.attention import (
 from hashtune.training.backends import VARIABLE
 from hashtune.training.fused.check import check_fused, compare_fused, fused_counts
 from hashtune.training.guard import check_updates
+from hashtune.training.handed import unrecorded
 from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
@@ -51,6 +52,9 @@ from hashtune.training.unfinished import unfinished
 MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
 CODE = Path("build/code/train.json")
+DVC_LOCK = Path("dvc.lock")  # tells whether DVC lived to record a finished run
+OTHER = "trainer that was already at it"
+UNRECORDED = "run that ended here before DVC could record it"
 OUT = Path("build/train")
 PREPARED = Path("build/prepare/train.parquet")  # for the source lines of a skipped step only
 LOG = frame.MACHINE / "train_log.jsonl"
@@ -76,8 +80,10 @@ def run() -> None:
     trackers = _trackers(folder)
     frame.say(f"  train identity {folder.name[:16]}")
     with runs.exclusive(folder, stop) as lock:
-        if lock.waited and runs.take_result(folder, OUTPUTS):
-            frame.say("train: took the result of the trainer that was already at it")
+        lost = unrecorded(folder, DVC_LOCK, report="report.json")
+        if (lock.waited or lost) and runs.take_result(folder, OUTPUTS):
+            runs.clear(folder)
+            frame.say(f"train: took the result of the {UNRECORDED if lost else OTHER}")
             return
         settings = settings_of(spec, folder)
         for line in unfinished(folder, {"spec": settings.spec, "code": settings.code}):
@@ -86,7 +92,7 @@ def run() -> None:
             _train(spec, stop, folder, trackers)
             if stop:  # DVC may be gone: without its record the next run needs the checkpoint
                 raise Stopped(f"{stop.signal} after the last step; `dvc repro` ends the run")
-            runs.finish(folder, OUTPUTS)
+            runs.finish(folder, OUTPUTS, lock=DVC_LOCK)
 
 
 def _trackers(run: Path) -> Trackers:

@@ -237,7 +237,9 @@ class Loop:
                 parameter.copy_(tensors[f"adapter.{name}"])
 
     def _resume(self, optimizer: torch.optim.Optimizer) -> None:
-        folder, notes = checkpoints.newest(self.settings.run)
+        branched = self.branch.step if self.branch else 0
+        best_after = branched if self.settings.checkpoint.select == "best" else None
+        folder, notes = checkpoints.newest(self.settings.run, best_after=best_after)
         for note in notes:
             self.say(f"  {note}")
         if folder is not None:
