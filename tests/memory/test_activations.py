@@ -23,7 +23,6 @@ from hashtune.memory.activations import activation_bytes, estimate, saved_bytes
 from hashtune.memory.closed_form import (
     LOSS_CHUNK,
     Workload,
-    dequantisation_bytes,
     loss_bytes,
     static_bytes,
 )

@@ -1,6 +1,7 @@
 """Activations of a step, and the step's peak: what is alive at the worst moment.
 
-    loss       all that the forward kept, and the loss
+    loss       all that the forward kept, and the loss; of several chunks once more, without what
+               autocast had cached and with the head's cast, which its backward keeps
     backward   all that the forward kept, and the workspace of the last block, computed again when
                it is checkpointed; the loss is gone
     first      of one micro-batch a step: the first block, when nearly all gradients are there
@@ -27,7 +28,13 @@ from hashtune.memory.kept import (
     norms_bytes,
     soft_bytes,
 )
-from hashtune.memory.losses import embedding, loss_bytes, waiting_head
+from hashtune.memory.losses import (
+    chunk_again_bytes,
+    embedding,
+    loss_bytes,
+    several_chunks,
+    waiting_head,
+)
 from hashtune.memory.weights import head_cast_bytes, unpacked_bytes
 from hashtune.memory.workload import FP32, Workload
 from hashtune.memory.workspace import block_workspace
@@ -54,8 +61,11 @@ def phases(work: Workload) -> dict[str, Buckets]:
     """The buckets at each of the moments above; all of them name the same buckets."""
     kept, states = _held_bytes(work), work.tokens * work.shape.hidden * work.residual
     loss = {"activations": kept + _cached_bytes(work), "logits_loss": loss_bytes(work)}
-    loss["dequantisation"] = head_cast_bytes(work)
-    found = {"loss": _at(work, loss, 0)}
+    head = {"dequantisation": head_cast_bytes(work)}
+    found = {"loss": _at(work, loss if several_chunks(work) else loss | head, 0)}
+    if several_chunks(work) and not work.full:
+        again = {"activations": kept, "logits_loss": chunk_again_bytes(work)}
+        found["loss again"] = _at(work, again | head, 0)
     kept -= work.tokens * norm_bytes(work, work.shape.final_norm)  # its backward is over
     workspace = block_workspace(work) + _recomputed_bytes(work)
     block = {"logits_loss": states + waiting_head(work), "dequantisation": unpacked_bytes(work)}
@@ -120,8 +130,8 @@ def _recomputed_bytes(work: Workload) -> int:
     layers, nth = work.shape.layers, EVERY_NTH_BLOCK[work.checkpointing]
     last = (layers - 1) % nth == 0
     block = -(-_blocks_bytes(work) // layers) + _rotary_bytes(work) if last else 0
-    if last and work.residual == FP32 and not work.offload:
-        block -= _input_bytes(work)  # which its first norm keeps as it is
+    if last and work.residual == FP32:  # its first norm keeps the input as it is
+        return block - (0 if work.offload else _input_bytes(work))
     return block + (_input_bytes(work) if work.offload else 0)
 
 
