@@ -72,7 +72,8 @@ def phases(work: Workload) -> dict[str, Buckets]:
     found["backward"] = _at(work, {"activations": kept + workspace, **block}, 0)
     if not work.accumulates:
         first = -(-kept // work.shape.layers) + workspace
-        found["first"] = _at(work, {"activations": first, **block}, 1)
+        before = 1 - 1 / work.shape.layers  # its own gradients are still to come
+        found["first"] = _at(work, {"activations": first, **block}, before)
     if work.full:
         found["embedding"] = _at(work, {"activations": states, "logits_loss": embedding(work)}, 1)
         update = update_bytes(work.shape, work.optimizer, work.stored_element, device=work.device)
@@ -85,11 +86,11 @@ def estimate(work: Workload) -> Buckets:
     return max(phases(work).values(), key=lambda buckets: sum(buckets.values()))
 
 
-def _at(work: Workload, step: Buckets, gradients: int) -> Buckets:
-    """The buckets with these of the step; `gradients`: 0 before this micro-batch's are there."""
+def _at(work: Workload, step: Buckets, gradients: float) -> Buckets:
+    """The buckets with these of the step; `gradients`: the share of this micro-batch's there is."""
     found = static_bytes(work)
     if not work.accumulates:
-        found["gradients"] *= gradients
+        found["gradients"] = round(found["gradients"] * gradients)
     added = {"added_tokens": added_token_bytes(work)} if work.added_tokens else {}
     update = {"update": 0} if work.full else {}
     names = dict.fromkeys(("activations", "logits_loss", "dequantisation"), 0)
