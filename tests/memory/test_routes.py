@@ -10,7 +10,7 @@ from hashtune.memory.adapters import all_linear_ranks, lora_parameters
 from hashtune.memory.closed_form import host_bytes, logits_bytes, static_bytes, weight_bytes
 from hashtune.memory.losses import liger_chunk
 from hashtune.memory.routes import Route
-from hashtune.memory.rules import gpt_activations, static_state
+from hashtune.memory.rules import gpt_activations, nominal_parameters, static_state
 from hashtune.memory.shapes import Linear, Shape, read_shape
 from hashtune.memory.workload import Workload
 
@@ -130,6 +130,21 @@ def test_logits_of_a_full_loss(lora_8b: Workload) -> None:
     # 128,256 / 4,096 = 31.3: 32 parts of 128 rows
     assert liger_chunk(4096, 128256, 4096) == 128
     assert logits_bytes(replace(true, loss="liger")) == 128 * 128256 * 2 + 4096 * 4096 * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", 8_000_000_000),
+        ("SmolLM2-135M", 135_000_000),
+        ("Qwen3-0.6B", 600_000_000),
+        ("gpt2", None),
+        ("model-4bit", None),
+        ("Llama-3.1-8B-4bit", 8_000_000_000),
+    ],
+)
+def test_the_parameters_that_a_name_says(name: str, expected: int | None) -> None:
+    assert nominal_parameters(name) == expected
 
 
 def longest(work: Workload, available: int) -> int:
