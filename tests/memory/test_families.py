@@ -106,3 +106,21 @@ def test_the_table_and_the_inventory_agree(model_type: str, extra: dict[str, Any
 
 def test_every_family_is_among_the_cases() -> None:
     assert {model_type for model_type, _ in CASES} == FAMILIES.keys()
+
+
+def test_planted_fault_a_bias_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = settings("phi", {})
+    monkeypatch.setitem(FAMILIES, "phi", replace(FAMILIES["phi"], head_bias=False))
+    assert read_shape(config).parameters + 96 == inventory(config).parameters
+    assert parts(read_shape(config)) != parts(inventory(config))
+
+
+def test_a_model_type_without_a_family_is_read_off_its_model() -> None:
+    """StarCoder2: 64-wide blocks of 2 LayerNorms, biases everywhere, and a head tied to the
+    embedding: 96 * 64 + 128; a block's 2 * 128, q and o 2 * 64 * 65, k and v 2 * 32 * 65, MLP
+    80 * 65 + 64 * 81."""
+    assert "starcoder2" not in FAMILIES
+    shape = read_shape(settings("starcoder2", {"tie_word_embeddings": True}))
+    block = 256 + 2 * 64 * 65 + 2 * 32 * 65 + 80 * 65 + 64 * 81
+    assert shape.parameters == 96 * 64 + 128 + 3 * block
+    assert (shape.gated, shape.kv_heads, shape.norms[0].kind) == (False, 2, "layer")

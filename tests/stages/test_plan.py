@@ -360,7 +360,8 @@ def test_a_plan_that_forgets_activations_would_pass(
     write_params(**{"hardware.memory_gb": 1.6})
     with pytest.raises(InputError, match="does-not-fit"):
         plan.run()
-    monkeypatch.setattr("hashtune.memory.activations.saved_bytes", lambda work: 0)
+    for name in ("saved_bytes", "block_workspace"):
+        monkeypatch.setattr(f"hashtune.memory.activations.{name}", lambda work: 0)
     plan.run()
     assert FITS.exists()
 

@@ -32,18 +32,33 @@ def full_logits_bytes(*, tokens: int, vocab: int) -> dict[str, int]:
 def loss_bytes(work: Workload) -> int:
     """Logits and what is computed from them, the last hidden states and, where only trained
     positions reach the head, those among them. With a trained head also its cast, and behind the
-    logits' gradient that of the weight, before and after it is cast back; of several chunks each
-    comes beside the sum of those before."""
+    logits' gradient that of the weight, before and after it is cast back; of several chunks one
+    beside the sum of those before, and their sum."""
     states = work.tokens + (work.micro * work.trained if work.loss == "chunked" else 0)
     logits = logits_bytes(work)
     if work.full:
         table, lower = table_elements(work), work.element < work.stored_element
-        several = work.loss == "chunked" and work.micro * work.trained > work.loss_chunk
-        gradient = table * (work.element * (1 + several) + work.stored_element * lower)
-        rows = min(work.loss_chunk, positions(work)) if several else positions(work)
+        gradient = table * (work.element + work.stored_element * lower)
+        rows = positions(work)
+        if several_chunks(work):
+            rows, gradient = work.loss_chunk, 3 * table * work.stored_element
         logits = max(logits, rows * work.shape.vocab * work.element + gradient)
         logits += (positions(work) * work.shape.hidden + table) * work.element * lower
     return logits + states * work.shape.hidden * work.residual
+
+
+def several_chunks(work: Workload) -> bool:
+    """Whether hashtune's loss has more than one chunk, which are computed again in the backward."""
+    several = work.micro * work.trained > work.loss_chunk
+    return work.loss == "chunked" and several and not work.fused_head
+
+
+def chunk_again_bytes(work: Workload) -> int:
+    """The loss of several chunks in its backward: one chunk's log-softmax, its gradient and that of
+    the logits, with the states and their gradient."""
+    chunk = work.loss_chunk * work.shape.vocab * 3 * FP32
+    states = work.tokens + work.micro * work.trained
+    return chunk + states * work.shape.hidden * work.residual
 
 
 def table_elements(work: Workload) -> int:

@@ -8,10 +8,21 @@ assumptions that they make without naming them.
     parameter      LoRA: 2 of a bf16 base, 2 + 8 of the adapter, no gradients; 4 bits: 0.5
 """
 
+import re
 from typing import Literal
 
 GPT_BLOCK = 34
 GPT_SCORES = 5
+IN_A_NAME = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([bm])(?![a-z])", re.IGNORECASE)
+
+
+def nominal_parameters(name: str) -> int | None:
+    """The parameters that a model's name says, "Llama-3.1-8B": 8e9, where it has 8,030,261,248;
+    None when it says none."""
+    found = IN_A_NAME.search(name)
+    if found is None:
+        return None
+    return round(float(found[1]) * (1e9 if found[2].lower() == "b" else 1e6))
 
 
 def gpt_activations(

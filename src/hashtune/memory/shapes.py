@@ -17,7 +17,8 @@ from hashtune.memory.adapters import (
     match_targets,
     prompt_matrix,
 )
-from hashtune.memory.families import FAMILIES, common_names, family_shape
+from hashtune.memory.families import FAMILIES
+from hashtune.memory.family_shapes import common_names, family_shape
 from hashtune.memory.layout import Bare, Experts, Linear, Norm, Shape
 
 __all__ = [
