@@ -1,0 +1,131 @@
+"""Steps of LitGPT's loop, for the rehearsal's engine."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from hashtune.memory.rehearsal.live import Stage
+from published.litgpt_linear import Linears
+from published.litgpt_model import Gpt, arch_of
+from published.litgpt_settings import Settings
+
+
+def litgpt(config: Mapping[str, Any], settings: Settings) -> Callable[[Stage], None]:
+    """The run as `follow` takes it."""
+
+    def run(stage: Stage) -> None:
+        model = _model(config, settings)
+        stage.name(model)
+        cos, sin = (torch.empty(settings.tokens, model.arch.rotary) for _ in range(2))
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = _optimizer(trained, settings)
+        ids = torch.zeros(settings.micro, settings.tokens, dtype=torch.long)
+        for _ in range(settings.steps):
+            stage.phase("forward")
+            with _precision(settings):
+                logits = model(ids, cos, sin, settings.head_chunk)
+                logits = _returned(logits, settings)
+                stage.phase("loss")
+                loss = _loss(logits, ids, settings)
+            stage.phase("backward")
+            loss.backward()
+            stage.phase("optimizer")
+            if optimizer is not None:
+                optimizer.step()
+            for parameter in trained:
+                if not getattr(parameter, "never_cleared", False):
+                    parameter.grad = None
+
+    return run
+
+
+def _precision(settings: Settings) -> AbstractContextManager[object]:
+    return torch.autocast("cpu", dtype=torch.bfloat16) if settings.mixed else nullcontext()
+
+
+def _model(config: Mapping[str, Any], settings: Settings) -> Gpt:
+    """bf16, or fp32 under bf16-mixed; only LoRA's matrices are trained, or everything."""
+    quantised = settings.quantize != "none"
+    linears = Linears(
+        settings.lora,
+        packed=quantised,
+        double=settings.quantize == "nf4-dq",
+        keeps_inputs=settings.keeps_inputs,
+        half_state=settings.half_state,
+    )
+    before = torch.get_default_dtype()
+    with _disable_current_modes(), torch.device("meta"):
+        torch.set_default_dtype(torch.float32 if settings.mixed else torch.bfloat16)
+        try:
+            model = Gpt(arch_of(config), linears)
+        finally:
+            torch.set_default_dtype(before)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = settings.lora is None or "lora_" in name
+    if settings.stable_embedding:
+        model.wte = StableEmbedding(model.wte.weight)
+    _fill(model)
+    if settings.stable_embedding:
+        for parameter in model.wte.parameters():
+            parameter.never_cleared = True
+    return model
+
+
+def _fill(model: nn.Module) -> None:
+    """Tensors in place of those on the meta device, made where they are followed."""
+    for module in model.modules():
+        for name, weight in list(module._parameters.items()):
+            if weight is not None:
+                made = torch.empty(weight.shape, dtype=weight.dtype)
+                module._parameters[name] = nn.Parameter(made, weight.requires_grad)
+        for name, buffer in list(module._buffers.items()):
+            module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
+
+
+class StableEmbedding(nn.Module):
+    """bitsandbytes' embedding with a layer norm; its parameters ask for gradients."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty_like(weight))
+        self.norm = nn.LayerNorm(weight.shape[1], device=weight.device, dtype=weight.dtype)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.norm(F.embedding(ids, self.weight)).to(self.weight.dtype)
+
+
+def _optimizer(trained: list[nn.Parameter], settings: Settings) -> torch.optim.Optimizer | None:
+    """AdamW over all tensors at once, torch's choice on CUDA. PagedAdamW, which goes with 4-bit
+    weights, keeps its moments in managed memory, which torch does not count."""
+    if settings.quantize != "none":
+        return None
+    return torch.optim.AdamW(trained, foreach=True)
+
+
+def _returned(logits: Tensor | list[Tensor], settings: Settings) -> Tensor | list[Tensor]:
+    """What lightning.fabric hands out."""
+    if not settings.fp32_logits:
+        return logits
+    return [part.float() for part in logits] if isinstance(logits, list) else logits.float()
+
+
+def _loss(logits: Tensor | list[Tensor], ids: Tensor, settings: Settings) -> Tensor:
+    """chunked_cross_entropy: the chunks of the head, or slices of all positions."""
+    if isinstance(logits, list):
+        logits[-1] = logits[-1][..., :-1, :]
+        targets = [part.reshape(-1) for part in ids[..., 1:].split(settings.head_chunk, dim=1)]
+        chunks = [part.reshape(-1, part.size(-1)) for part in logits]
+    else:
+        flat = logits[..., :-1, :].reshape(-1, logits.size(-1))
+        chunks = list(flat.split(settings.loss_chunk))
+        targets = list(ids[..., 1:].reshape(-1).split(settings.loss_chunk))
+    losses = [
+        F.cross_entropy(chunk, target, reduction="none")
+        for chunk, target in zip(chunks, targets, strict=True)
+    ]
+    return torch.cat(losses).sum() / ids[..., 1:].numel()
