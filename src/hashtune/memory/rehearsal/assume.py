@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from hashtune.memory.rehearsal.follow import Kernel, Workspace
+from hashtune.memory.rehearsal.quantised import no_outliers
 from hashtune.spec.schema import Device
 
 FP32 = 4
@@ -38,9 +39,9 @@ class Assumed:
     notes: tuple[str, ...]
 
 
-def assume(device: Device, *, quantised: bool = False) -> Assumed:
+def assume(device: Device, *, quantised: bool = False, fake: bool = True) -> Assumed:
     """What holds for a device. `quantised`: bitsandbytes is used, by the base or the optimizer."""
-    opened = _bitsandbytes(device) if quantised else {}
+    opened = _bitsandbytes(device, fake=fake) if quantised else {}
     if device == "cpu":
         return Assumed(opened, {}, False, ())
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -67,7 +68,7 @@ def flash_backward(args: tuple[Any, ...]) -> int:
     return int(inside)
 
 
-def _bitsandbytes(device: Device) -> dict[Any, Kernel]:
+def _bitsandbytes(device: Device, *, fake: bool) -> dict[Any, Kernel]:
     import bitsandbytes as _register  # noqa: F401  its operations come with it
     from bitsandbytes.backends.cpu import ops as cpu
     from bitsandbytes.backends.default import ops as default
@@ -78,4 +79,4 @@ def _bitsandbytes(device: Device) -> dict[Any, Kernel]:
         opened[own.optimizer_update_32bit.default] = cpu._optimizer_update_32bit_cpu
         blockwise = own.optimizer_update_8bit_blockwise.default
         opened[blockwise] = cpu._optimizer_update_8bit_blockwise_cpu
-    return opened
+    return opened | (no_outliers() if fake else {})

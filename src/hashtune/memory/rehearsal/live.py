@@ -21,6 +21,7 @@ from hashtune.records import Row
 from hashtune.spec.schema import Batch as BatchSpec
 from hashtune.spec.schema import Optim
 from hashtune.training.batches import Batch
+from hashtune.training.fused.attention import _above_diagonal
 from hashtune.training.loss import LossSums
 from hashtune.training.model import Trainee
 from hashtune.training.noise import step_noise
@@ -73,6 +74,8 @@ def follow(
             from torch._subclasses.fake_tensor import FakeTensorMode
 
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+            _above_diagonal.cache_clear()
+            stack.callback(_above_diagonal.cache_clear)  # what it keeps is fake
             stack.enter_context(pretend)
             stack.enter_context(conversions())
         stack.enter_context(mode)

@@ -6,6 +6,7 @@ else. The packing is its own code on fake tensors, so storages, scales and what 
 are those of a real load (Params4bit._quantize and Int8Params._quantize of 0.50).
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,6 +14,37 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 KEPT_4BIT = ("blocksize", "compress_statistics", "quant_type", "quant_storage")
+
+
+def no_outliers() -> dict[Any, Callable[..., Any]]:
+    """int8 products of an evaluation on fake tensors, whose outlier columns hang on values: taken
+    to have none. What is held inside is that of backends/default/ops.py."""
+    import bitsandbytes as _register  # noqa: F401  its operations come with it
+
+    own = torch.ops.bitsandbytes
+    return {
+        own.int8_vectorwise_quant.default: _quantised,
+        own.int8_mixed_scaled_mm.default: _product,
+    }
+
+
+def _quantised(states: Tensor, threshold: float = 0.0) -> tuple[Tensor, Tensor, None]:
+    codes = torch.empty(states.shape, dtype=torch.int8, device=states.device)
+    return codes, states.new_empty(states.numel() // states.shape[-1], dtype=torch.float32), None
+
+
+def _product(  # noqa: PLR0917  bitsandbytes' order
+    states: Tensor,
+    codes: Tensor,
+    weight: Tensor,
+    row_scales: Tensor,
+    column_scales: Tensor,
+    outliers: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    sums = torch.empty((*codes.shape[:-1], len(weight)), dtype=torch.int32, device=states.device)
+    result = sums * (row_scales[:, None] * column_scales[None]) * 1.0
+    return result.to(states.dtype), states.new_empty(0)
 
 
 class Params4bit(FakeTensor):
@@ -56,3 +88,23 @@ def _int8(skeleton: Any, loaded: Tensor) -> nn.Parameter:
     parameter.CB, parameter.SCB = codes, scales
     parameter.has_fp16_weights = skeleton.has_fp16_weights
     return parameter
+
+
+def tensors_of(model: nn.Module) -> Iterator[Tensor]:
+    """All that a loaded model holds: parameters, buffers, and what bitsandbytes keeps beside."""
+    yield from model.parameters()
+    yield from model.buffers()
+    for module in model.modules():
+        for holder in (getattr(module, "weight", None), getattr(module, "state", None)):
+            yield from _beside(holder)
+
+
+def _beside(holder: Any) -> Iterator[Tensor]:
+    state = getattr(holder, "quant_state", None)
+    inner = getattr(state, "state2", None)
+    names = (state, ("absmax", "code", "offset")), (inner, ("absmax", "code")), (holder, ("CB", "SCB"))
+    for owner, attributes in names:
+        for name in attributes:
+            value = getattr(owner, name, None)
+            if isinstance(value, Tensor):
+                yield value
