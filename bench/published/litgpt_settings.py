@@ -50,10 +50,11 @@ class Settings:
     stable_embedding: litgpt 0.5.0 puts bitsandbytes' StableEmbedding in the embedding's place when
         quantised: a layer norm behind it, and a gradient for both that no optimizer ever clears.
         (Not in 0.4.13 of 2024-09-27.)
-    steps: how many steps are rehearsed. 2023's loop puts the longest row into the first
-        micro-batch and draws the others (longest_seq_ix if iter_num == 0): 1. 2024's draws all;
-        the worst is two of the longest in a row, with the moments there: 2.
-    window_masks: Gemma 2's layers with a window and those with capped scores make their own mask.
+    micro_batches: how many of the longest are rehearsed. 2023's loop puts the longest row into the
+        first micro-batch and draws the others (longest_seq_ix if iter_num == 0), so 1, with no
+        moments there yet. 2024's loop draws all; the worst is two of the longest in a row, with the
+        moments there and, when more than one makes a step, the gradients of the one before.
+    accumulates: global_batch_size is more than micro_batch_size.
     """
 
     tokens: int
@@ -67,4 +68,5 @@ class Settings:
     keeps_inputs: bool = True
     half_state: bool = True
     stable_embedding: bool = False
-    steps: int = 1
+    micro_batches: int = 1
+    accumulates: bool = True

@@ -25,7 +25,7 @@ def litgpt(config: Mapping[str, Any], settings: Settings) -> Callable[[Stage], N
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = _optimizer(trained, settings)
         ids = torch.zeros(settings.micro, settings.tokens, dtype=torch.long)
-        for _ in range(settings.steps):
+        for steps in _micro_batches(settings):
             stage.phase("forward")
             with _precision(settings):
                 logits = model(ids, cos, sin, settings.head_chunk)
@@ -34,14 +34,26 @@ def litgpt(config: Mapping[str, Any], settings: Settings) -> Callable[[Stage], N
                 loss = _loss(logits, ids, settings)
             stage.phase("backward")
             loss.backward()
-            stage.phase("optimizer")
-            if optimizer is not None:
-                optimizer.step()
-            for parameter in trained:
-                if not getattr(parameter, "never_cleared", False):
-                    parameter.grad = None
+            if steps:
+                stage.phase("optimizer")
+                _step(optimizer, trained)
 
     return run
+
+
+def _micro_batches(settings: Settings) -> list[bool]:
+    """Whether the optimizer steps after each micro-batch: a first step makes the moments."""
+    if settings.micro_batches == 1:
+        return [not settings.accumulates]
+    return [True, False, True] if settings.accumulates else [True, True]
+
+
+def _step(optimizer: torch.optim.Optimizer | None, trained: list[nn.Parameter]) -> None:
+    if optimizer is not None:
+        optimizer.step()
+    for parameter in trained:
+        if not getattr(parameter, "never_cleared", False):
+            parameter.grad = None
 
 
 def _precision(settings: Settings) -> AbstractContextManager[object]:
