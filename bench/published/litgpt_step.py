@@ -28,8 +28,7 @@ def litgpt(config: Mapping[str, Any], settings: Settings) -> Callable[[Stage], N
         for steps in _micro_batches(settings):
             stage.phase("forward")
             with _precision(settings):
-                logits = model(ids, cos, sin, settings.head_chunk)
-                logits = _returned(logits, settings)
+                logits = _returned(model(ids, cos, sin, settings.head_chunk), settings)
                 stage.phase("loss")
                 loss = _loss(logits, ids, settings)
             stage.phase("backward")

@@ -4,7 +4,7 @@ from typing import Any
 
 from published.known import config_of
 from published.litgpt_settings import Settings as LitGpt
-from published.metamath import Settings as MetaMath
+from published.metamath_settings import Settings as MetaMath
 from published.peers import Run
 from published.rows import Point
 

@@ -8,8 +8,8 @@ from hashtune.memory.rehearsal.live import follow
 from published.closed import closed_form
 from published.known import config_of
 from published.litgpt_step import litgpt
-from published.metamath import Settings as MetaMath
-from published.metamath import metamath
+from published.metamath_settings import Settings as MetaMath
+from published.metamath_step import metamath
 from published.peers import PEERS
 from published.peer_runs import peer_run
 from published.rows import Point

@@ -16,8 +16,9 @@ result files hold bytes reserved since the start.
 from dataclasses import dataclass
 from typing import Literal
 
-from published import litgpt_settings, metamath
+from published import litgpt_settings
 from published.litgpt_settings import ALL, Lora
+from published.metamath_settings import Settings as MetaMath
 
 GB = 10**9
 GIB = 2**30
@@ -32,7 +33,7 @@ class Point:
     row: str
     label: str
     model: str
-    run: litgpt_settings.Settings | metamath.Settings
+    run: litgpt_settings.Settings | MetaMath
     kind: Literal["A", "R"]
     measured: int | None
     card: int = 0
@@ -60,7 +61,7 @@ def _hub(
     return Point(row, label, model, settings, "A", measured, A10G, note)
 
 
-def _metamath(row: str, label: str, run: metamath.Settings, measured: int) -> Point:
+def _metamath(row: str, label: str, run: MetaMath, measured: int) -> Point:
     return Point(row, label, "llama-3.2-3b", run, "R", measured)
 
 
@@ -71,9 +72,9 @@ NOT_THAT_YAML = (
     "below weights, gradients and the two moments of its own yaml (12.0 GB; 9.9 with a tied head)"
 )
 POINTS = (
-    _metamath("23", "full", metamath.Settings("full"), round(36.20 * GIB)),
-    _metamath("25", "LoRA r64", metamath.Settings("lora", 64), 22_540_189_696),
-    _metamath("27", "DoRA r32", metamath.Settings("dora", 32), 24_540_872_704),
+    _metamath("23", "full", MetaMath("full"), round(36.20 * GIB)),
+    _metamath("25", "LoRA r64", MetaMath("lora", 64), 22_540_189_696),
+    _metamath("27", "DoRA r32", MetaMath("dora", 32), 24_540_872_704),
     _alpaca("28", "LoRA, micro 1", "llama-2-7b", 1, 21.30),
     _alpaca("28", "LoRA, micro 2", "llama-2-7b", 2, 29.07),
     _alpaca("28", "LoRA, micro 4", "llama-2-7b", 4, None),
