@@ -328,8 +328,9 @@ SETTINGS: list[dict[str, Any]] = [
 
 def estimate_of_the_step(work: Workload) -> int:
     """Everything that is allocated during forward and backward."""
-    gradients = static_bytes(work)["gradients"]
-    return activation_bytes(work) + loss_bytes(work) + dequantisation_bytes(work) + gradients
+    before = ("weights", "adapter", "master", "optimizer", "overhead")
+    buckets = estimate(replace(work, accumulates=work.full))
+    return sum(count for name, count in buckets.items() if name not in before)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

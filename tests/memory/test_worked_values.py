@@ -59,7 +59,8 @@ ADAPTER = 41_943_040  # 32 * 16 * (2 * 8,192 + 2 * 5,120 + 3 * 18,432)
 def nominal(billions: int) -> Shape:
     """So many 1e9 parameters, neither more nor less: 32 blocks of one matrix, and nothing else."""
     matrix = Linear("self_attn.q_proj", 15_625, billions * 2_000, bias=False)
-    return replace(LLAMA_8B, hidden=0, vocab=0, block_norms=0, linears=(matrix,))
+    bare = replace(LLAMA_8B, hidden=0, vocab=0, norms=(), linears=(matrix,))
+    return replace(bare, final_norm=replace(LLAMA_8B.final_norm, width=0))
 
 
 def state(work: Workload) -> float:
