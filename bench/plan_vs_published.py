@@ -1,6 +1,6 @@
 """The memory plan beside published measurements, and three other tools beside it.
 
-    PYTHONPATH=src python bench/plan_vs_published.py [--rows 28 33] [--jobs 2] [--write docs/plan_vs_published.md]
+    PYTHONPATH=src python bench/plan_vs_published.py [--rows 28 33] [--jobs 2] [--write FILE]
 
 Each point is rehearsed with the measured system's own step (published/litgpt_step.py,
 published/metamath.py), on fake tensors, and estimated by the closed form, which calls no rehearsal.
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", nargs="*", help="rows of the file, by default all that are scored")
+    parser.add_argument("--rows", nargs="*", help="rows of the file, by default all")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--write", type=Path, help="also write the page to this file")
     return parser.parse_args(arguments)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from published.litgpt_settings import Lora, Part
 
@@ -42,7 +42,7 @@ class Unpacked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, module: "Packed") -> Tensor:
         ctx.module, ctx.kept = module, x if module.how.keeps_inputs else None
-        return F.linear(x, module.weights(x.dtype))
+        return functional.linear(x, module.weights(x.dtype))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -94,22 +94,30 @@ class Adapted(nn.Module):
         return y + (dropped(x, self.dropout) @ self.lora_a.T @ self.lora_b.T) * 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Qkv:
+    """Sizes of attention: inputs, heads of queries, of keys, and elements of one."""
+
+    inputs: int
+    heads: int
+    groups: int
+    head_dim: int
+
+
 class AdaptedQkv(nn.Module):
     """Query, key and value at once (LoRAQKVLinear): one A for all adapted parts, B by a convolution
     with a group for each, zeros where a part has no adapter."""
 
-    def __init__(
-        self, inputs: int, heads: int, groups: int, head_dim: int, how: Linears, bias: bool
-    ) -> None:
+    def __init__(self, qkv: Qkv, how: Linears, bias: bool) -> None:
         super().__init__()
-        self.outputs = (heads + 2 * groups) * head_dim
-        self.linear = how.base(inputs, self.outputs, bias)
-        widths = {"query": heads, "key": groups, "value": groups}
-        self.widths = [w * head_dim for part, w in widths.items() if how.rank(part)]
-        self.padded, self.equal = len(self.widths) < len(widths), heads == groups
+        self.outputs = (qkv.heads + 2 * qkv.groups) * qkv.head_dim
+        self.linear = how.base(qkv.inputs, self.outputs, bias)
+        widths = {"query": qkv.heads, "key": qkv.groups, "value": qkv.groups}
+        self.widths = [w * qkv.head_dim for part, w in widths.items() if how.rank(part)]
+        self.padded, self.equal = len(self.widths) < len(widths), qkv.heads == qkv.groups
         self.dropout, r = how.lora.dropout if how.lora else 0.0, how.lora.r if how.lora else 0
         if self.widths:
-            self.lora_a = nn.Parameter(torch.empty(r * len(self.widths), inputs))
+            self.lora_a = nn.Parameter(torch.empty(r * len(self.widths), qkv.inputs))
             self.lora_b = nn.Parameter(torch.empty(sum(self.widths), r))
             self.register_buffer("places", torch.arange(sum(self.widths)), persistent=False)
 
@@ -117,13 +125,13 @@ class AdaptedQkv(nn.Module):
         y = self.linear(x)
         if not self.widths:
             return y
-        down = F.linear(dropped(x, self.dropout), self.lora_a).transpose(-2, -1)
+        down = functional.linear(dropped(x, self.dropout), self.lora_a).transpose(-2, -1)
         up = self.lora_b.unsqueeze(-1)
         if self.equal:
-            lora = F.conv1d(down, up, groups=len(self.widths))
+            lora = functional.conv1d(down, up, groups=len(self.widths))
         else:
             parts = zip(down.chunk(len(self.widths), dim=1), up.split(self.widths), strict=True)
-            lora = torch.cat([F.conv1d(a, b) for a, b in parts], dim=1)
+            lora = torch.cat([functional.conv1d(a, b) for a, b in parts], dim=1)
         lora = lora.transpose(-2, -1)
         if self.padded:
             zeros = lora.new_zeros(*lora.shape[:-1], self.outputs)

@@ -6,73 +6,14 @@ whole; LoRA's part of it is padded with zeros to that size; the rotary tables ar
 values are expanded for all heads; RMSNorm computes in fp32.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from math import sqrt
-from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
-from published.litgpt_linear import Adapted, AdaptedQkv, Linears
-
-
-@dataclass(frozen=True, slots=True)
-class Arch:
-    """LitGPT's Config, read from config.json of transformers."""
-
-    layers: int
-    hidden: int
-    heads: int
-    groups: int
-    head_dim: int
-    intermediate: int
-    vocab: int
-    rotary: int
-    norm: Literal["rms", "layer"]
-    gated: bool
-    silu: bool
-    parallel: bool
-    shared_norm: bool
-    bias: bool
-    head_bias: bool
-    gemma2: bool
-    window_every: int
-
-    @property
-    def qkv(self) -> int:
-        """Outputs of the one product that gives queries, keys and values."""
-        return (self.heads + 2 * self.groups) * self.head_dim
-
-
-def arch_of(config: Mapping[str, Any]) -> Arch:
-    """Read it. LitGPT never ties the head to the embedding; its padded vocabularies are those of
-    the configs here."""
-    kind = config["model_type"]
-    heads, hidden = config["num_attention_heads"], config["hidden_size"]
-    head_dim = config.get("head_dim") or hidden // heads
-    neox, phi, gemma = kind == "gpt_neox", kind == "phi", kind == "gemma2"
-    share = config.get("rotary_pct", config.get("partial_rotary_factor", 1.0))
-    return Arch(
-        layers=config["num_hidden_layers"],
-        hidden=hidden,
-        heads=heads,
-        groups=config["num_key_value_heads"],
-        head_dim=head_dim,
-        intermediate=config["intermediate_size"],
-        vocab=config["vocab_size"],
-        rotary=int(share * head_dim),
-        norm="layer" if neox or phi else "rms",
-        gated=not (neox or phi),
-        silu=not gemma,
-        parallel=neox or phi,
-        shared_norm=phi,
-        bias=neox or phi,
-        head_bias=phi,
-        gemma2=gemma,
-        window_every=2 if gemma else 0,
-    )
+from published.litgpt_arch import Arch
+from published.litgpt_linear import Adapted, AdaptedQkv, Linears, Qkv
 
 
 class RmsNorm(nn.Module):
@@ -111,7 +52,8 @@ class Attention(nn.Module):
     def __init__(self, arch: Arch, linears: Linears, index: int) -> None:
         super().__init__()
         self.arch = arch
-        self.attn = AdaptedQkv(arch.hidden, arch.heads, arch.groups, arch.head_dim, linears, arch.bias)
+        qkv = Qkv(arch.hidden, arch.heads, arch.groups, arch.head_dim)
+        self.attn = AdaptedQkv(qkv, linears, arch.bias)
         width = arch.heads * arch.head_dim
         self.proj = Adapted(width, arch.hidden, linears, "projection", arch.bias)
         self.window = bool(arch.window_every) and index % arch.window_every == 0
@@ -133,7 +75,7 @@ class Attention(nn.Module):
     def _attended(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scale = 1.0 / sqrt(self.arch.head_dim)
         if not self.arch.gemma2:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
             return y.transpose(1, 2)
         mask = torch.ones(q.size(2), q.size(2), dtype=q.dtype).triu(diagonal=1)
         mask.masked_fill_(mask.bool(), float("-inf"))
@@ -160,7 +102,9 @@ class Mlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         first = self.fc_1(x)
         second = None if self.fc_2 is None else self.fc_2(x)
-        active = F.silu(first) if self.arch.silu and self.arch.gated else F.gelu(first)
+        active = (
+            functional.silu(first) if self.arch.silu and self.arch.gated else functional.gelu(first)
+        )
         return self.proj(active if second is None else active * second)
 
 

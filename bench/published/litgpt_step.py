@@ -5,13 +5,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hashtune.memory.rehearsal.live import Stage
+from published.litgpt_arch import arch_of
 from published.litgpt_linear import Linears
-from published.litgpt_model import Gpt, arch_of
+from published.litgpt_model import Gpt
 from published.litgpt_settings import Settings
 
 
@@ -24,6 +25,8 @@ def litgpt(config: Mapping[str, Any], settings: Settings) -> Callable[[Stage], N
         cos, sin = (torch.empty(settings.tokens, model.arch.rotary) for _ in range(2))
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = _optimizer(trained, settings)
+        if optimizer is not None and settings.micro_batches > 1:
+            _make_moments(optimizer)
         ids = torch.zeros(settings.micro, settings.tokens, dtype=torch.long)
         for steps in _micro_batches(settings):
             stage.phase("forward")
@@ -41,10 +44,17 @@ def litgpt(config: Mapping[str, Any], settings: Settings) -> Callable[[Stage], N
 
 
 def _micro_batches(settings: Settings) -> list[bool]:
-    """Whether the optimizer steps after each micro-batch: a first step makes the moments."""
-    if settings.micro_batches == 1:
-        return [not settings.accumulates]
-    return [True, False, True] if settings.accumulates else [True, True]
+    """Whether the optimizer steps after each micro-batch."""
+    last = settings.micro_batches - 1
+    return [not settings.accumulates or 0 < i == last for i in range(settings.micro_batches)]
+
+
+def _make_moments(optimizer: torch.optim.Optimizer) -> None:
+    """As an earlier step has left them."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            optimizer.state[parameter] = {"step": torch.tensor(1.0), **moments}
 
 
 def _step(optimizer: torch.optim.Optimizer | None, trained: list[nn.Parameter]) -> None:
@@ -107,7 +117,7 @@ class StableEmbedding(nn.Module):
         self.norm = nn.LayerNorm(weight.shape[1], device=weight.device, dtype=weight.dtype)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.norm(F.embedding(ids, self.weight)).to(self.weight.dtype)
+        return self.norm(functional.embedding(ids, self.weight)).to(self.weight.dtype)
 
 
 def _optimizer(trained: list[nn.Parameter], settings: Settings) -> torch.optim.Optimizer | None:
@@ -136,7 +146,7 @@ def _loss(logits: Tensor | list[Tensor], ids: Tensor, settings: Settings) -> Ten
         chunks = list(flat.split(settings.loss_chunk))
         targets = list(ids[..., 1:].reshape(-1).split(settings.loss_chunk))
     losses = [
-        F.cross_entropy(chunk, target, reduction="none")
+        functional.cross_entropy(chunk, target, reduction="none")
         for chunk, target in zip(chunks, targets, strict=True)
     ]
     return torch.cat(losses).sum() / ids[..., 1:].numel()

@@ -30,7 +30,7 @@ LLAMA_FACTORY: dict[tuple[Method, int], tuple[float, ...]] = {
 @dataclass(frozen=True, slots=True)
 class Run:
     """What these rules ask of a run. `billions`: the model's size as its name has it; `targets`:
-    adapted modules as (inputs, outputs), one for each kind and layer; bits: of the frozen weights."""
+    (inputs, outputs) of each adapted module; `bits`: of the frozen weights."""
 
     method: Method
     bits: Literal[4, 16]

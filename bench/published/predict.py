@@ -10,8 +10,8 @@ from published.known import config_of
 from published.litgpt_step import litgpt
 from published.metamath_settings import Settings as MetaMath
 from published.metamath_step import metamath
-from published.peers import PEERS
 from published.peer_runs import peer_run
+from published.peers import PEERS
 from published.rows import Point
 
 

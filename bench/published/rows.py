@@ -51,7 +51,14 @@ def _alpaca(
 
 
 def _hub(
-    row: str, label: str, model: str, micro: int, gb: float | None, *, note: str = "", **more: object
+    row: str,
+    label: str,
+    model: str,
+    micro: int,
+    gb: float | None,
+    *,
+    note: str = "",
+    **more: object,
 ) -> Point:
     """LitGPT in 2024, one of config_hub/finetune."""
     lora = more.pop("lora", Lora(32))

@@ -56,9 +56,11 @@ def test_measurements_are_those_of_the_file(rows):
     lines = {m[1]: m[2] for m in re.finditer(r"^\| (\d+) \|(.*)$", table, re.MULTILINE)}
     for point in rows.POINTS:
         unit = rows.GIB if point.kind == "R" else rows.GB
-        figure = "OOM" if point.measured is None else f"{point.measured / unit:.2f}"
-        near = "21.00" if figure == "20.99" else figure
-        assert near in lines[point.row], point
+        figures = [float(text) for text in re.findall(r"\d+\.\d+", lines[point.row])]
+        if point.measured is None:
+            assert "OOM" in lines[point.row], point
+        else:
+            assert min(abs(f - point.measured / unit) for f in figures) <= 0.01, point
     left = {int(row) for row in lines} - {int(row) for row in ISSUE}
     reasons = set()
     for rows_ in rows.NOT_SCORED:
@@ -117,7 +119,7 @@ def test_gradients_of_earlier_micro_batches_are_there(litgpt, settings):
 
 
 def test_reserved_memory_is_replayed_with_an_emptied_cache(script):
-    """A block of 30 MiB dies; the cache is emptied; one of 40 MiB is born: 40 MiB at most, not 70."""
+    """30 MiB die; the cache is emptied; 40 MiB are born: 40 MiB at most, not 70."""
     step = script("published.metamath_step")
     found: list[tuple[int, int]] = []
 
