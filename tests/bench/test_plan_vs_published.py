@@ -1,6 +1,8 @@
 """The bench on published measurements: which rows it has, its limits, and small systems by hand."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -145,6 +147,19 @@ def test_a_run_out_of_memory_that_is_said_to_fit_is_named(rows, script):
     assert table.wrong_verdicts([(out, small)]) == [
         "row 28, LoRA, micro 4: ended out of memory, 1.00 GB said"
     ]
+
+
+def test_the_closed_form_calls_no_rehearsal(root):
+    """Nor torch: what it imports knows neither."""
+    code = (
+        "import sys; import published.closed;"
+        "print([m for m in sys.modules if m == 'torch' or 'rehearsal' in m or '_step' in m])"
+    )
+    paths = {"PYTHONPATH": f"{root / 'src'}:{root / 'bench'}"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=paths, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
 
 
 PAGE = Path("docs/plan_vs_published.md")
