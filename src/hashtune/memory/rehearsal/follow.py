@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from hashtune.memory.rehearsal.events import Birth, Events
 from hashtune.memory.rehearsal.phases import Phase
+from hashtune.memory.rehearsal.pretend import DEVICE, tensors_in
 from hashtune.memory.rehearsal.where import Place, Places
 
 Kernel = Callable[..., Any]
@@ -48,21 +48,22 @@ class Follow(TorchDispatchMode):
     def adopt(self, tensors: Iterable[Tensor], line: str) -> None:
         """Count tensors that were there before, as made by `line`."""
         for tensor in tensors:
-            self._follow(tensor, lambda: Place(line, ""))
+            self._follow(tensor, Place(line, ""))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run the operation, then write down what it made."""
+        if func is DEVICE:
+            return func(*args)
         place = self.places.here()
         kernel = self.opened.get(func)
         if kernel is not None:
             with self:
                 return kernel(*args, **(kwargs or {}))
         out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, Tensor):
-                self._follow(leaf, lambda: place)
+        for made in (out,) if isinstance(out, Tensor) else tensors_in(_listed(out), {}):
+            self._follow(made, place)
         workspace = self.assumed.get(func)
         if workspace is not None:
             self._passing(workspace(args), f"workspace of {func}", place)
@@ -72,7 +73,7 @@ class Follow(TorchDispatchMode):
         birth = Birth(size, (size,), "uint8", f"{place.line}, {what}", place.module)
         self.events.died(self.events.born(birth))
 
-    def _follow(self, tensor: Tensor, place: Callable[[], Place]) -> None:
+    def _follow(self, tensor: Tensor, place: Place) -> None:
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         known = self._alive.get(key)
@@ -80,9 +81,8 @@ class Follow(TorchDispatchMode):
             if self.events.births[known[0] - 1].size == size:
                 return
             self._gone(key, known[0])  # resized
-        where = place()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        birth = Birth(size, tuple(tensor.shape), dtype, where.line, where.module)
+        birth = Birth(size, tuple(tensor.shape), dtype, place.line, place.module)
         number = self.events.born(birth)
         reference = weakref.ref(storage, lambda _: self._gone(key, number))
         self._alive[key] = (number, reference)
@@ -91,3 +91,7 @@ class Follow(TorchDispatchMode):
         if self._alive.get(key, (0, None))[0] == number:
             del self._alive[key]
             self.events.died(number)
+
+
+def _listed(out: Any) -> tuple[Any, ...]:
+    return tuple(out) if isinstance(out, list | tuple) else ()
