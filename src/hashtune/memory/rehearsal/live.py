@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hashtune.memory.rehearsal.assume import Assumed, assume
-from hashtune.memory.rehearsal.build import conversions
+from hashtune.memory.rehearsal.build import fake_modules
 from hashtune.memory.rehearsal.follow import Follow
 from hashtune.memory.rehearsal.phases import Phase, SetPhase
 from hashtune.memory.rehearsal.pretend import Pretend
@@ -77,7 +77,7 @@ def follow(
             _above_diagonal.cache_clear()
             stack.callback(_above_diagonal.cache_clear)  # what it keeps is fake
             stack.enter_context(pretend)
-            stack.enter_context(conversions())
+            stack.enter_context(fake_modules())
         stack.enter_context(mode)
         mode.phase("load")
         step(stage)

@@ -7,7 +7,7 @@ are those of a real load (Params4bit._quantize and Int8Params._quantize of 0.50)
 """
 
 from collections.abc import Callable, Iterator
-from copy import copy
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -52,28 +52,17 @@ class Params4bit(FakeTensor):
     """PEFT and transformers tell a packed parameter by this name."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Params4bit":
-        """As bitsandbytes' own: codes and scales once more (DoRA copies a layer to begin)."""
+        """As bitsandbytes' own: codes and scales once more. DoRA copies a layer to begin."""
         copied: Any = nn.Parameter(self.detach().clone(), requires_grad=False)
         copied.__class__ = Params4bit
         for name in (*KEPT_4BIT, "bnb_quantized", "module"):
             setattr(copied, name, getattr(self, name))
-        copied.quant_state = _copied(self.quant_state)
+        copied.quant_state = deepcopy(self.quant_state, memo)
         return copied
 
 
 class Int8Params(FakeTensor):
     """PEFT and transformers tell a packed parameter by this name."""
-
-
-def _copied(state: Any) -> Any:
-    """A quant_state with tensors of its own."""
-    other = copy(state)
-    for name, value in vars(state).items():
-        if isinstance(value, Tensor):
-            setattr(other, name, value.clone())
-    if state.state2 is not None:
-        other.state2 = _copied(state.state2)
-    return other
 
 
 def packed(skeleton: nn.Parameter, loaded: Tensor, module: Any) -> nn.Parameter:
