@@ -82,9 +82,9 @@ def row_to_prove(rows: Iterable[Row]) -> Row:
 
 
 def worst_rows(rows: Sequence[Row], batch: Batch) -> list[Row]:
-    """What the plan reckons with: the longest row as often as a micro-batch takes rows, with as many
-    targets at its end as the row with the most has. With accumulation two micro-batches: the second
-    one's activations lie beside the first one's gradients."""
+    """What the plan reckons with: the longest row as often as a micro-batch takes rows, with as
+    many targets at its end as the row with the most has. With accumulation two micro-batches: the
+    second one's activations lie beside the first one's gradients."""
     longest = max(rows, key=lambda row: (len(row.input_ids), -row.row))
     most = max(targets([row]) for row in rows)
     start = max(1, len(longest.input_ids) - most)

@@ -117,5 +117,5 @@ def _read(file: IO[bytes], tensors: Iterable[Tensor]) -> None:
     """Put the bytes that `_write` wrote back into the same tensors."""
     for tensor in tensors:
         kept = torch.empty(tensor.shape, dtype=tensor.dtype)
-        file.readinto(_bytes(kept))
+        _bytes(kept)[:] = file.read(kept.nbytes)
         tensor.detach().copy_(kept)
