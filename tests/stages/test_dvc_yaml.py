@@ -19,9 +19,11 @@ STAGES = (
 NO_BITS = {
     *("checkpoint.every_steps", "checkpoint.keep_last"),
     *("hardware.device", "hardware.peak_tflops"),
+    *("plan.probe_steps", "plan.margin"),  # they can only stop a run
 }
 ONLY_TOLD = {
     ("train", "build/prepare/train.parquet"),
+    ("train", "reports/plan.json"),  # what was planned, to compare with what is measured
     ("tokenize", "build/replay/answers.jsonl"),  # named in findings, never read
 }
 

@@ -21,6 +21,7 @@ from hashtune.spec.branch import branch_step
 from hashtune.spec.methods import FULL, SOFT
 from hashtune.spec.precision import stored_type
 from hashtune.spec.schema import Method
+from hashtune.spec.workload import workload_sha256
 from hashtune.store.changed_logits import changed_logits
 from hashtune.store.manifest import read_manifest
 
@@ -90,7 +91,13 @@ def run() -> None:
         price_per_hour=spec.hardware.price_per_hour,
     )
     report: dict[str, Any] = describe(work, decision, time, currency=spec.hardware.currency)
-    facts = {"hardware": spec.hardware.name, "row": worst.row, "first_step": first + 1}
+    facts: dict[str, Any] = {
+        "hardware": spec.hardware.name,
+        "row": worst.row,
+        "first_step": first + 1,
+    }
+    inputs = [MANIFEST, *sorted(PACK.glob("*.parquet"))]
+    facts["workload_sha256"] = workload_sha256(spec, inputs)  # train knows its plan by it
     frame.write_report("plan", report | facts)
     writers.write_text(FITS, "fits\n")
     frame.closing_table(f"fits on {spec.hardware.name}", lines(report))
