@@ -18,7 +18,8 @@ STAGES = (
 # peak its speed is compared with, and the source lines it names when it skips a step
 NO_BITS = {
     *("checkpoint.every_steps", "checkpoint.keep_last"),
-    *("hardware.device", "hardware.peak_tflops"),
+    "hardware.device",
+    *(f"hardware.peak_tflops.{precision}" for precision in ("fp32", "tf32", "bf16", "fp16")),
     *("plan.probe_steps", "plan.margin"),  # they can only stop a run
 }
 ONLY_TOLD = {

@@ -41,7 +41,7 @@ from hashtune.memory.closed_form import (
     static_bytes,
 )
 from hashtune.memory.full import update_bytes
-from hashtune.memory.shapes import adapted_modules, lora_parameters
+from hashtune.memory.shapes import adapted_modules
 from hashtune.spec.activations import EVERY_NTH_BLOCK
 
 # Forward and backward temporaries beside what is kept: measured at 7 to 11 bytes per token and
@@ -112,7 +112,7 @@ def _cast_bytes(work: Workload) -> int:
     that are trained."""
     if work.full:
         return work.shape.linear_weights * work.element if work.element < FP32 else 0
-    matrices = lora_parameters(work.shape, work.r, work.targets)
+    matrices = work.lora_parameters
     cast = work.element < work.trained_element and not work.fused_linear
     return matrices * work.element if cast else 0
 
@@ -150,15 +150,16 @@ def estimate(work: Workload) -> Buckets:
 
 
 def _norm_bytes(work: Workload) -> int:
-    """RMSNorm computes in fp32 and keeps its fp32 input and one factor per vector; fused: the input
-    as it is. Where its weight is trained, which is never fused, also what the weight multiplies."""
-    shape = work.shape
-    bytes_ = shape.block_norms * _one_norm_bytes(work)
-    if shape.qk_norm:
-        heads = shape.heads + shape.kv_heads
-        element = work.element if work.fused_norm else FP32
-        bytes_ += heads * (_norm_vectors(work) * shape.head_dim * element + FP32)
-    return bytes_
+    """All norms of a block. RMSNorm computes in fp32 and keeps its fp32 input and one factor per
+    vector; fused: the input as it is. Where its weight is trained, which is never fused, also what
+    the weight multiplies."""
+    total = 0
+    for norm in work.shape.norms:
+        hidden = norm.width == work.shape.hidden and norm.vectors == 1
+        element = work.residual if hidden else work.element
+        element = element if work.fused_norm else FP32
+        total += norm.vectors * (_norm_vectors(work) * norm.width * element + FP32)
+    return total
 
 
 def _one_norm_bytes(work: Workload) -> int:

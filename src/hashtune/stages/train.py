@@ -17,6 +17,7 @@ from typing import Any
 
 from hashtune import frame, writers
 from hashtune.errors import Stopped
+from hashtune.spec.hardware import peak_of
 from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.schema import Layout, Spec
 from hashtune.spec.workload import workload_sha256
@@ -222,7 +223,7 @@ def _aside(spec: Spec, trainee: Trainee) -> Aside:
     """What is only told: no param of this stage in dvc.yaml and no part of the identity."""
     same = spec.hardware.device == trainee.device.type
     return Aside(
-        peak_tflops=spec.hardware.peak_tflops if same else None,
+        peak_tflops=peak_of(spec.hardware.peak_tflops, spec.precision) if same else None,
         log=LOG,
         places=partial(source_lines, prepared=PREPARED),
     )
