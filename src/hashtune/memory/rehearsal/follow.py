@@ -7,22 +7,23 @@ is run in place of them, and for the workspaces that `assumed` names.
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hashtune.memory.rehearsal.events import Birth, Events
-from hashtune.memory.rehearsal.phases import Phase
 from hashtune.memory.rehearsal.pretend import DEVICE, tensors_in
 from hashtune.memory.rehearsal.where import Place, Places
+from hashtune.training.phases import Phase
 
+BUILDER = "hashtune/memory/rehearsal/"  # its files make what a real run loads
 Kernel = Callable[..., Any]
 Workspace = Callable[[tuple[Any, ...]], int]  # of an operation's arguments, in bytes
 
 
-class Follow(TorchDispatchMode):
+class Follow(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to mypy here
     """Writes down the life of each storage that operations make while it is active.
 
     opened: operation -> Python code that computes it, run and followed in its place.
@@ -44,6 +45,17 @@ class Follow(TorchDispatchMode):
     def phase(self, phase: Phase) -> None:
         """What follows belongs to this phase."""
         self.events.mark(phase)
+
+    def name(self, model: nn.Module) -> None:
+        """Call modules by their names in this model, and its weights by their modules."""
+        self.places.name(model)
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            number, _ = self._alive.get(tensor.untyped_storage()._cdata, (0, None))
+            if number:
+                birth = self.events.births[number - 1]
+                line = "loaded" if birth.line.startswith(BUILDER) else birth.line
+                module = name.rpartition(".")[0]
+                self.events.births[number - 1] = replace(birth, line=line, module=module)
 
     def adopt(self, tensors: Iterable[Tensor], line: str) -> None:
         """Count tensors that were there before, as made by `line`."""

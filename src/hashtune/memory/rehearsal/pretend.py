@@ -1,9 +1,9 @@
 """What fake tensors cannot say, said for them; to be entered inside a FakeTensorMode.
 
-    int and bool   tokens, labels, positions, masks are real tensors: what is made of them alone is
-                   computed, so that shapes that hang on data (trained positions) are the real ones
-    a number       of a fake tensor: 1.0, 1 or True, so a loss or norm is finite
-    a choice       by a real mask: so many rows as the mask has; by a fake one: all rows
+int and bool   tokens, labels, positions, masks are real tensors: what is made of them alone is
+               computed, so that shapes that hang on data (trained positions) are the real ones
+a number       of a fake tensor: 1.0, 1 or True, so a loss or norm is finite
+a choice       by a real mask: so many rows as the mask has; by a fake one: all rows
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,8 +27,8 @@ DEVICE = torch.ops.prim.device.default
 PICKED = (aten.index.Tensor, aten._unsafe_index.Tensor)
 
 
-class Pretend(TorchDispatchMode):
-    """Computes what is real, and answers for what is fake. `guesses` names what it could not know."""
+class Pretend(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to mypy here
+    """Computes what is real, answers for what is fake; `guesses` names what it could not know."""
 
     def __init__(self) -> None:
         super().__init__()

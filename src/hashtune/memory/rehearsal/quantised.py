@@ -48,10 +48,10 @@ def _product(  # noqa: PLR0917  bitsandbytes' order
     return result.to(states.dtype), states.new_empty(0)
 
 
-class Params4bit(FakeTensor):
+class Params4bit(FakeTensor):  # type: ignore[misc]  # torch is Any to mypy here
     """PEFT and transformers tell a packed parameter by this name."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Params4bit":
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """As bitsandbytes' own: codes and scales once more. DoRA copies a layer to begin."""
         copied: Any = nn.Parameter(self.detach().clone(), requires_grad=False)
         copied.__class__ = Params4bit
@@ -61,7 +61,7 @@ class Params4bit(FakeTensor):
         return copied
 
 
-class Int8Params(FakeTensor):
+class Int8Params(FakeTensor):  # type: ignore[misc]  # torch is Any to mypy here
     """PEFT and transformers tell a packed parameter by this name."""
 
 
@@ -112,7 +112,11 @@ def tensors_of(model: nn.Module) -> Iterator[Tensor]:
 def _beside(holder: Any) -> Iterator[Tensor]:
     state = getattr(holder, "quant_state", None)
     inner = getattr(state, "state2", None)
-    names = (state, ("absmax", "code", "offset")), (inner, ("absmax", "code")), (holder, ("CB", "SCB"))
+    names = (
+        (state, ("absmax", "code", "offset")),
+        (inner, ("absmax", "code")),
+        (holder, ("CB", "SCB")),
+    )
     for owner, attributes in names:
         for name in attributes:
             value = getattr(owner, name, None)
