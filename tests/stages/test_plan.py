@@ -1,5 +1,6 @@
 """Stage plan end to end: fits, or is refused with the term to blame; no torch."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -47,12 +48,14 @@ PROMPT = {
     "method.virtual_tokens": 20,
     "batch.attention": "mask",
 }
+PACKED = Path("build/pack/train.parquet")
 FITS, REPORT = Path("build/plan/fits"), Path("reports/plan.json")
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(REPOSITORY / "conf/hardware", "conf/hardware")
     write_params()
     writers.write_json(
         Path("build/base/manifest.json"),
@@ -156,12 +159,23 @@ def test_steps_before_a_branch_cost_nothing(checkout: Path) -> None:
 
 
 def test_tf32_is_planned_as_fp32(checkout: Path) -> None:
-    write_params(**{"hardware.device": "cuda"})
+    same = {"hardware.device": "cuda", "hardware.peak_tflops.tf32": 0.22}
+    write_params(**same)
     plan.run()
     fp32 = writers.read_json(REPORT)
-    write_params(**{"hardware.device": "cuda", "precision": "tf32"})
+    write_params(**same, precision="tf32")
     plan.run()
-    assert writers.read_json(REPORT) == fp32
+    tf32 = writers.read_json(REPORT)
+    assert tf32 | {"precision": "fp32", "cards": fp32["cards"]} == fp32 | {
+        "cheapest_card": tf32["cheapest_card"]
+    }
+
+
+def test_a_precision_without_a_unit_is_refused(checkout: Path) -> None:
+    write_params(**{"hardware.peak_tflops.bf16": None, "precision": "bf16"})
+    with pytest.raises(InputError, match=r"box has no unit for bf16; it has fp32, fp16"):
+        plan.run()
+    assert not FITS.exists()
 
 
 def test_parameters_without_master_weights_take_two_bytes(checkout: Path) -> None:
@@ -252,10 +266,49 @@ def test_too_large_is_refused_and_nothing_written(checkout: Path) -> None:
         plan.run()
     text = str(caught.value)
     assert "box has 1.00 GB; the largest part is activations" in text
-    for change in ("batch.micro=1", "method=qlora", "precision=bf16", "data.max_seq_len=200"):
+    for change in (
+        *("batch.micro=1 batch.grad_accum=2", "method=qlora", "precision=bf16"),
+        "data.max_seq_len=200",
+    ):
         assert f"{change} saves" in text
     assert not FITS.exists()
     assert not REPORT.exists()
+
+
+def test_the_longest_example_decides_not_the_average(checkout: Path) -> None:
+    """99 rows of 20 tokens and one of 400: what is refused is the one."""
+    rows = [Row(n, [f"short{n}"], [20], [1] * 20, [-100] * 10 + [1] * 10) for n in range(99)] + [
+        Row(99, ["long"], [400], [1] * 400, [-100] * 350 + [1] * 50)
+    ]
+    table = [asdict(row) for row in rows]
+    writers.write_parquet(PACKED, table[:99], records.row_schema())
+    limit = {"batch.micro": 1, "hardware.memory_gb": 1.4, "hardware.overhead_gb": 0.5}
+    write_params(**limit)
+    plan.run()
+    assert writers.read_json(REPORT)["longest_row_that_fits"] < 400
+    for file in (FITS, REPORT):
+        file.unlink()
+    writers.write_parquet(PACKED, table, records.row_schema())
+    with pytest.raises(InputError) as caught:
+        plan.run()
+    text = str(caught.value)
+    assert "Row 99 with 400 tokens decides; the longest example is long with 400" in text
+    assert "first " in text
+    assert not FITS.exists()
+
+
+def test_every_machine_of_conf_is_weighed_and_the_longest_example_named(checkout: Path) -> None:
+    plan.run()
+    report = writers.read_json(REPORT)
+    names = [file.stem for file in Path("conf/hardware").glob("*.yaml")]
+    assert sorted(card["name"] for card in report["cards"]) == sorted(names)
+    assert report["cheapest_card"] in names
+    assert report["longest_example"] == {"id": "c", "tokens": 400, "row": 1}
+    assert report["longest_row_that_fits"] > 400
+    assert report["chart"][-1].startswith("needed")
+    lost = [change for change in report["changes"] if change["kind"] == "data"]
+    assert lost[0]["setting"] == "data.max_seq_len=200"
+    assert (lost[0]["lost_examples"], lost[0]["lost_tokens"]) == (0.333333, 0.8)  # 400 of 500
 
 
 def test_a_changed_price_or_machine_leaves_fits_alone(checkout: Path) -> None:

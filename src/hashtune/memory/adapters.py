@@ -42,9 +42,9 @@ def adapted_modules(shape: Shape, targets: str | Sequence[str]) -> dict[str, int
     shape. InputError as `match_targets`."""
     if not targets:
         return {}
-    modules = module_names(shape)
     if isinstance(targets, str):
         return {linear.name: shape.count(linear) for linear in shape.linears}
+    modules = module_names(shape)
     counts = Counter(modules[name].name for name in match(modules, targets).names)
     return {linear.name: counts[linear.name] for linear in shape.linears if counts[linear.name]}
 

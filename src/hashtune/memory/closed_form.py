@@ -103,14 +103,18 @@ def flops_per_token(
 ) -> float:
     """FLOPs to train on one token, those of blocks that are computed again included, as training
     reckons its HFU: 4 for each frozen parameter and 6 for each trained one; `full`: all of them.
+    Of experts only those count that a token is sent to.
 
     `context` is the mean length of the document that a token lies in.
     """
     width = shape.heads * shape.head_dim
+    idle = shape.parameters - shape.active_parameters
     beside = 0 if full else adapter
-    again = (shape.linear_weights + beside) * recomputed_blocks // shape.layers
+    blocks = shape.linear_weights + shape.expert_weights - idle
+    again = (blocks + beside) * recomputed_blocks // shape.layers
+    frozen, trained = (0, adapter - idle) if full else (shape.parameters - idle, adapter)
     work = Work(
-        *(0 if full else shape.parameters, adapter, shape.layers, width),
+        *(frozen, trained, shape.layers, width),
         again=again,
         layers_again=recomputed_blocks,
     )

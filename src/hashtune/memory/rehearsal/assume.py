@@ -45,7 +45,7 @@ def assume(device: Device, *, quantised: bool = False, fake: bool = True) -> Ass
     if device == "cpu":
         return Assumed(opened, {}, False, ())
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-    notes = (
+    notes: tuple[str, ...] = (
         "flash attention's backward sums dq in fp32 and repeats dk and dv for all heads",
         "torch's optimizers update all tensors at once",
     )

@@ -91,28 +91,39 @@ def _empty(like: Tensor) -> Tensor:
 
 
 @contextmanager
-def conversions() -> Iterator[None]:
-    """Modules change type and device by giving their parameters other data meanwhile.
+def fake_modules() -> Iterator[None]:
+    """Modules of fake tensors can be converted and copied meanwhile.
 
-    torch swaps fake parameters instead, which it refuses where something refers to them weakly, as
-    a FakeTensorMode does to each.
+    A module changes type and device by giving its parameters other data: torch swaps fake ones,
+    which it refuses where something refers to them weakly, as a FakeTensorMode does to each. And
+    tensors are copied by an operation: torch copies the storage, which a fake one has not.
     """
-    own = nn.Module._apply
-
-    def apply(self: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        for child in self.children() if recurse else ():
-            child._apply(fn)
-        with torch.no_grad():
-            for parameter in self._parameters.values():
-                if parameter is not None:
-                    parameter.data = fn(parameter)
-            for name, buffer in self._buffers.items():
-                if buffer is not None:
-                    self._buffers[name] = fn(buffer)
-        return self
-
-    nn.Module._apply = apply
+    before = nn.Module._apply, Tensor.__deepcopy__
+    nn.Module._apply, Tensor.__deepcopy__ = _apply, _copied
     try:
         yield
     finally:
-        nn.Module._apply = own
+        nn.Module._apply, Tensor.__deepcopy__ = before
+
+
+def _apply(module: Any, change: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+    for child in module.children() if recurse else ():
+        child._apply(change)
+    with torch.no_grad():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                parameter.data = change(parameter)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = change(buffer)
+    return module
+
+
+def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    if id(tensor) not in memo:
+        copied = tensor.detach().clone()
+        if isinstance(tensor, nn.Parameter):
+            copied = nn.Parameter(copied, requires_grad=tensor.requires_grad)
+        memo[id(tensor)] = copied
+    found: Tensor = memo[id(tensor)]
+    return found

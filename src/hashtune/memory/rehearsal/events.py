@@ -1,12 +1,12 @@
 """Births and deaths of storages in the order in which they happened, as plain data.
 
-    number n > 0    storage n is born (births[n - 1] says what it is)
-    number -n       storage n dies
+number n > 0    storage n is born (births[n - 1] says what it is)
+number -n       storage n dies
 """
 
 from dataclasses import dataclass, field
 
-from hashtune.memory.rehearsal.phases import Phase
+from hashtune.training.phases import Phase
 
 
 @dataclass(frozen=True, slots=True)

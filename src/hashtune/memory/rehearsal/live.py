@@ -4,28 +4,27 @@
 nothing is computed and no memory is taken; on real ones it measures.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, fields
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from hashtune.memory.rehearsal.assume import Assumed, assume
-from hashtune.memory.rehearsal.build import conversions
+from hashtune.memory.rehearsal.build import fake_modules
 from hashtune.memory.rehearsal.follow import Follow
-from hashtune.memory.rehearsal.phases import Phase, SetPhase
 from hashtune.memory.rehearsal.pretend import Pretend
+from hashtune.memory.rehearsal.quantised import tensors_of
 from hashtune.memory.rehearsal.table import Rehearsal, judge
 from hashtune.records import Row
-from hashtune.spec.schema import Batch as BatchSpec
-from hashtune.spec.schema import Optim
-from hashtune.training.batches import Batch
+from hashtune.spec.schema import Batch, Optim
 from hashtune.training.fused.attention import _above_diagonal
-from hashtune.training.loss import LossSums
 from hashtune.training.model import Trainee
 from hashtune.training.noise import step_noise
 from hashtune.training.optimizers import BUILDERS, build_optimizer, decay_groups, optimizer_tensors
+from hashtune.training.phases import Phase
 from hashtune.training.scaling import build_scaler
 from hashtune.training.step import evaluate_loss, train_step
 
@@ -46,9 +45,9 @@ class Stage:
 
     def name(self, model: nn.Module) -> None:
         """Modules of this model are called by their names in it."""
-        self.mode.places.name(model)
+        self.mode.name(model)
 
-    def adopt(self, tensors: Sequence[Tensor], line: str = "loaded") -> None:
+    def adopt(self, tensors: Iterable[Tensor], line: str = "loaded") -> None:
         """Count tensors that were there before; without data on fake tensors there are none."""
         self.mode.adopt(tensors, line)
 
@@ -70,6 +69,7 @@ def follow(
     mode, pretend = Follow(opened=assumed.opened, assumed=assumed.workspaces), Pretend()
     stage = Stage(mode, assumed)
     with ExitStack() as stack:
+        stack.enter_context(uncollected())
         if fake:
             from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -77,40 +77,25 @@ def follow(
             _above_diagonal.cache_clear()
             stack.callback(_above_diagonal.cache_clear)  # what it keeps is fake
             stack.enter_context(pretend)
-            stack.enter_context(conversions())
+            stack.enter_context(fake_modules())
         stack.enter_context(mode)
         mode.phase("load")
         step(stage)
     return judge(mode.events, assumed=(*assumed.notes, *sorted(pretend.guesses)))
 
 
-@dataclass(frozen=True)
-class Staged(Trainee):
-    """A trainee that says when its forward, its loss and the backward begin."""
-
-    phase: SetPhase = lambda _: None
-
-    def hidden(self, batch: Batch) -> Tensor:
-        """As the trainee's."""
-        if not torch.is_grad_enabled():  # an evaluation is one phase
-            return super().hidden(batch)
-        self.phase("forward")
-        states = super().hidden(batch)
-        self.phase("loss")
-        return states
-
-    def losses(self, batch: Batch) -> LossSums:
-        """As the trainee's."""
-        sums = super().losses(batch)
-        if torch.is_grad_enabled():
-            self.phase("backward")
-        return sums
-
-
-def staged(trainee: Trainee, phase: SetPhase) -> Staged:
-    """The same trainee, whose parts say their phase."""
-    same = {field.name: getattr(trainee, field.name) for field in fields(trainee)}
-    return Staged(**same, phase=phase)
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Storages die with their last reference meanwhile, at the same moment each time: when Python
+    looks for cycles hangs on what else the process did."""
+    gc.collect()
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +105,7 @@ class Work:
     rows: Sequence[Row]
     eval_rows: Sequence[Row]
     optim: Optim
-    batch: BatchSpec
+    batch: Batch
     seed: int
 
 
@@ -130,9 +115,8 @@ def train_phases(trainee: Trainee, work: Work, stage: Stage) -> None:
     The step is hashtune.training.step.train_step itself. Of saving only the tensors are made:
     writing them takes host memory.
     """
-    own = staged(trainee, stage.phase)
+    own = replace(trainee, phase=stage.phase)
     optimizer = optimizer_of(trainee, work.optim, stage.assumed)
-    optimizer.register_step_pre_hook(lambda *_: stage.phase("optimizer"))
     scaler = build_scaler(trainee, None)
     for number in range(1, STEPS + 1):
         train_step(
@@ -151,6 +135,21 @@ def train_phases(trainee: Trainee, work: Work, stage: Stage) -> None:
     stage.phase("save")
     tensors = {name: parameter.detach() for name, parameter in trainee.parameters.items()}
     tensors |= optimizer_tensors(optimizer, trainee.parameters)
+
+
+def measured(trainee: Trainee, work: Work, *, quantised: bool = False) -> Rehearsal:
+    """The same phases on a real model on this CPU; what is loaded counts as there before.
+
+    quantised: bitsandbytes is used, by the base or the optimizer.
+    """
+
+    def step(stage: Stage) -> None:
+        model = trainee.peft.get_base_model()
+        stage.adopt(tensors_of(model))
+        stage.name(model)
+        train_phases(trainee, work, stage)
+
+    return follow(step, fake=False, assumed=assume("cpu", quantised=quantised, fake=False))
 
 
 def optimizer_of(trainee: Trainee, optim: Optim, assumed: Assumed) -> torch.optim.Optimizer:

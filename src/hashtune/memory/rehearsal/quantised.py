@@ -7,6 +7,7 @@ are those of a real load (Params4bit._quantize and Int8Params._quantize of 0.50)
 """
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -47,11 +48,20 @@ def _product(  # noqa: PLR0917  bitsandbytes' order
     return result.to(states.dtype), states.new_empty(0)
 
 
-class Params4bit(FakeTensor):
+class Params4bit(FakeTensor):  # type: ignore[misc]  # torch is Any to mypy here
     """PEFT and transformers tell a packed parameter by this name."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """As bitsandbytes' own: codes and scales once more. DoRA copies a layer to begin."""
+        copied: Any = nn.Parameter(self.detach().clone(), requires_grad=False)
+        copied.__class__ = Params4bit
+        for name in (*KEPT_4BIT, "bnb_quantized", "module"):
+            setattr(copied, name, getattr(self, name))
+        copied.quant_state = deepcopy(self.quant_state, memo)
+        return copied
 
-class Int8Params(FakeTensor):
+
+class Int8Params(FakeTensor):  # type: ignore[misc]  # torch is Any to mypy here
     """PEFT and transformers tell a packed parameter by this name."""
 
 
@@ -102,7 +112,11 @@ def tensors_of(model: nn.Module) -> Iterator[Tensor]:
 def _beside(holder: Any) -> Iterator[Tensor]:
     state = getattr(holder, "quant_state", None)
     inner = getattr(state, "state2", None)
-    names = (state, ("absmax", "code", "offset")), (inner, ("absmax", "code")), (holder, ("CB", "SCB"))
+    names = (
+        (state, ("absmax", "code", "offset")),
+        (inner, ("absmax", "code")),
+        (holder, ("CB", "SCB")),
+    )
     for owner, attributes in names:
         for name in attributes:
             value = getattr(owner, name, None)

@@ -61,7 +61,14 @@ def rehearse(settings: Settings, rows: Sequence[Row], eval_rows: Sequence[Row] =
         train_phases(trainee, work, stage)
 
     quantised = settings.quantization.type != "none" or settings.optim.name in BITSANDBYTES
-    return follow(step, assumed=assume(settings.device, quantised=quantised))
+    assumed = assume(settings.device, quantised=quantised)
+    if settings.activations.offload:
+        note = "inputs of recomputed blocks stay on the device; offloading them needs less"
+        assumed = replace(assumed, notes=(*assumed.notes, note))
+    if settings.quantization.type == "int8" and settings.device == "cuda":
+        note = "int8 products as on a CPU: the weight is unpacked, states are not rounded"
+        assumed = replace(assumed, notes=(*assumed.notes, note))
+    return follow(step, assumed=assumed)
 
 
 def trainee_of(settings: Settings, rows: Sequence[Row]) -> Trainee:
@@ -78,7 +85,9 @@ def trainee_of(settings: Settings, rows: Sequence[Row]) -> Trainee:
         )
 
     base = load()
-    attend_as(base, settings.batch.attention, rows, settings.kernels)
+    # attention of our own is for a CPU, and fake tensors say that they are on one
+    kernels = settings.kernels if settings.device == "cpu" else "plain"
+    attend_as(base, settings.batch.attention, rows, kernels)
     trainee = build_trainee(
         *(base, settings.method),
         precision=settings.precision,
@@ -90,18 +99,6 @@ def trainee_of(settings: Settings, rows: Sequence[Row]) -> Trainee:
     if settings.kernels == "fused":
         fused = attach(trainee.peft, precision=settings.precision)
         trainee = replace(trainee, fused=fused)
-    set_checkpointing(trainee, settings.activations)
+    # offloaded inputs of blocks are counted as if they stayed
+    set_checkpointing(trainee, settings.activations.model_copy(update={"offload": False}))
     return trainee
-
-
-def longest_micro_batch(rows: Sequence[Row], batch: Batch) -> list[Row]:
-    """The longest row, as often as a micro-batch takes rows; among equals the one that trains
-    most."""
-    longest = max(rows, key=lambda row: (len(row.input_ids), _trained(row), -row.row))
-    return [longest] * batch.micro
-
-
-def _trained(row: Row) -> int:
-    return sum(label >= 0 for label in row.labels[1:])
-
-

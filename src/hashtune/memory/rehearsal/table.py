@@ -8,9 +8,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from hashtune.memory.rehearsal.allocator import Allocator, Block
+from hashtune.memory.rehearsal.allocator import Allocator, Block, OutOfMemoryError, replay
 from hashtune.memory.rehearsal.events import Birth, Events
-from hashtune.memory.rehearsal.phases import Phase
+from hashtune.training.phases import Phase
 
 LARGEST = 10
 
@@ -44,7 +44,8 @@ class Rehearsal:
     peak: the most alive at once; peak_phase: when. rounded, reserved: the allocator's peaks.
     phases: in the order in which they first came. modules: alive at the peak, by the module that
     made it, layer numbers replaced by *. largest: the ten largest tensors alive at the peak;
-    groups: the ten lines that hold most there. assumed: what was taken for granted.
+    groups: the ten lines that hold most there. events: the record itself. assumed: what was taken
+    for granted.
     """
 
     peak: int
@@ -55,6 +56,7 @@ class Rehearsal:
     modules: dict[str, int]
     largest: list[Birth]
     groups: list[Group]
+    events: Events
     assumed: tuple[str, ...] = ()
 
 
@@ -84,8 +86,20 @@ def judge(events: Events, *, assumed: tuple[str, ...] = ()) -> Rehearsal:
         modules=dict(sorted(modules.items(), key=lambda item: (-item[1], item[0]))),
         largest=largest[:LARGEST],
         groups=_groups(alive),
+        events=events,
         assumed=assumed,
     )
+
+
+def fits_in(events: Events, capacity: int) -> bool:
+    """Whether the allocator gets through this record with so many bytes of segments, giving back
+    those that are only cached when it is full."""
+    pairs = ((number, events.size(number)) for number in events.numbers)
+    try:
+        replay(pairs, capacity=capacity)
+    except OutOfMemoryError:
+        return False
+    return True
 
 
 def kind(module: str) -> str:

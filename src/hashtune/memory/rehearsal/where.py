@@ -9,6 +9,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import nn
 
 LIBRARIES = f"{os.sep}site-packages{os.sep}"
 OWN = f"{os.sep}hashtune{os.sep}"
-STDLIB = os.path.dirname(os.__file__) + os.sep
+STDLIB = f"{Path(os.__file__).parent}{os.sep}"
 SKIPPED = ("torch/", "hashtune/memory/rehearsal/follow.py", "hashtune/memory/rehearsal/pretend.py")
 BACKWARD = "_engine_run_backward"
 CALL = "_call_impl"
@@ -44,7 +45,7 @@ def shown(path: str) -> str | None:
     elif path.startswith((STDLIB, "<")):
         return None
     else:
-        name = os.path.basename(path)
+        name = Path(path).name
     return None if name.startswith(SKIPPED) else name
 
 
