@@ -49,10 +49,11 @@ def activation_bytes(work: Workload) -> int:
 def phases(work: Workload) -> dict[str, Buckets]:
     """The buckets at each of the moments above; all of them name the same buckets."""
     kept, states = _held_bytes(work), work.tokens * work.shape.hidden * work.residual
-    workspace = block_workspace(work) + _recomputed_bytes(work)
-    loss = {"activations": kept, "logits_loss": loss_bytes(work)}
+    loss = {"activations": kept + _cached_bytes(work), "logits_loss": loss_bytes(work)}
     loss["dequantisation"] = head_cast_bytes(work)
     found = {"loss": _at(work, loss, 0)}
+    kept -= work.tokens * norm_bytes(work, work.shape.final_norm)  # its backward is over
+    workspace = block_workspace(work) + _recomputed_bytes(work)
     block = {"logits_loss": states, "dequantisation": unpacked_bytes(work)}
     found["backward"] = _at(work, {"activations": kept + workspace, **block}, 0)
     if not work.accumulates:
@@ -85,7 +86,7 @@ def _held_bytes(work: Workload) -> int:
     positions, labels and their shifted copy in int64, and which of them are trained."""
     mask = work.tokens * (work.keys if work.masked else 0)
     mask += work.tokens * (4 * INT64 + 1)
-    return saved_bytes(work) + _not_dropped_bytes(work) + mask
+    return saved_bytes(work) + _not_seen_bytes(work) + mask
 
 
 def _blocks_bytes(work: Workload) -> int:
@@ -114,24 +115,32 @@ def _recomputed_bytes(work: Workload) -> int:
     layers, nth = work.shape.layers, EVERY_NTH_BLOCK[work.checkpointing]
     last = (layers - 1) % nth == 0
     block = -(-_blocks_bytes(work) // layers) + _rotary_bytes(work) if last else 0
+    if last and work.residual == FP32 and not work.offload:
+        block -= _input_bytes(work)  # which its first norm keeps as it is
     return block + (_input_bytes(work) if work.offload else 0)
 
 
-def _not_dropped_bytes(work: Workload) -> int:
-    """What checkpointed blocks keep beside their inputs: autocast's copies to the end of the
-    forward, and the inputs of int8 modules, which bitsandbytes 0.50 keeps as attributes of its
-    autograd nodes, where checkpointing does not see them."""
+def _cached_bytes(work: Workload) -> int:
+    """Autocast's copies for checkpointed blocks, which live to the end of the forward. Weights that
+    are merged for it are no copies of its own."""
+    if work.bare_ranks:
+        return 0
+    return cast_bytes(work) * work.recomputed_blocks // work.shape.layers
+
+
+def _not_seen_bytes(work: Workload) -> int:
+    """The inputs of int8 modules, which bitsandbytes 0.50 keeps as attributes of its autograd
+    nodes, where checkpointing does not see them."""
+    if work.quantization != "int8":
+        return 0
     shape = work.shape
-    kept = 0 if work.bare_ranks else cast_bytes(work) * work.recomputed_blocks // shape.layers
-    if work.quantization == "int8":
-        product = shape.intermediate * work.element
-        normed = 2 * shape.hidden * work.residual
-        again = product + normed + shape.query * work.element
-        kept += work.recomputed_blocks * work.tokens * again
-        if work.soft is not None or work.element < FP32:  # else LoRA keeps the same tensors
-            blocks = (shape.layers - work.recomputed_blocks) * (product + normed)
-            # below the first adapter nothing has a node that could keep it
-            kept += work.tokens * max(0, blocks - shape.hidden * work.residual)
+    product, normed = shape.intermediate * work.element, 2 * shape.hidden * work.residual
+    again = product + normed + shape.query * work.element
+    kept = work.recomputed_blocks * work.tokens * again
+    if work.soft is not None or work.element < FP32:  # else LoRA keeps the same tensors
+        blocks = (shape.layers - work.recomputed_blocks) * (product + normed)
+        # below the first adapter nothing has a node that could keep it
+        kept += work.tokens * max(0, blocks - shape.hidden * work.residual)
     return kept
 
 

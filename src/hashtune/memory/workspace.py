@@ -11,7 +11,7 @@ full       one weight's gradient before it is added, and its cast
 """
 
 from hashtune.memory.adapters import adapted_modules
-from hashtune.memory.kept import projected_element
+from hashtune.memory.kept import gated, projected_element
 from hashtune.memory.workload import FP32, Workload
 
 
@@ -33,6 +33,8 @@ def _mlp(work: Workload) -> int:
     # where the product was kept, it goes when the first of the three gradients is there
     own = max(work.trained_element, element) if kept and not work.full else element
     each = element + own if kept else 3 * element
+    if gated(work):  # the activation is computed again as well
+        each = 4 * element
     dense = any(linear.reads == "product" for linear in shape.linears)
     found = shape.intermediate * each if dense else 0
     if shape.experts is not None:
