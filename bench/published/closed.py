@@ -5,6 +5,7 @@ the rehearsal knows: workspaces of single operations, and the allocator, so that
 is estimated as an allocated one.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hashtune.memory.activations import estimate
@@ -38,6 +39,12 @@ PARTS: dict[str, Names] = {
 }
 
 
+def module_names(config: Mapping[str, Any], parts: Sequence[Part]) -> tuple[str, ...]:
+    """transformers' modules for LitGPT's parts, each once."""
+    names = PARTS.get(config["model_type"], LLAMA)
+    return tuple(dict.fromkeys(name for part in parts for name in names[part]))
+
+
 def closed_form(point: Point) -> int:
     """Bytes: the sum of all buckets; a paged optimizer's state is not in what torch counts."""
     config = config_of(point.model)["config"]
@@ -60,9 +67,7 @@ def _litgpt(config: dict[str, Any], run: LitGpt) -> Workload:
     own: dict[str, Any] = {"tie_word_embeddings": False}
     if config["model_type"] == "phi":
         own["hidden_act"] = "gelu"
-    names = PARTS.get(config["model_type"], LLAMA)
-    parts = run.lora.parts if run.lora else ()
-    targets = tuple(dict.fromkeys(name for part in parts for name in names[part]))
+    targets = module_names(config, run.lora.parts) if run.lora else ()
     return Workload(
         shape=read_shape({**config, **own}),
         quantization="none" if run.quantize == "none" else "nf4",

@@ -7,8 +7,8 @@ Revisions of Lightning-AI/litgpt that were read:
             2b48d81ce63dce88de6d4dff8439fb9ff2c8fac5, lit_gpt/rmsnorm.py at
             98898cab869d07e44a8ac73c70bfd1e6005a8815; with bitsandbytes 0.41.1 (the tables' own
             heading: PyTorch 2.1.0, bitsandbytes 0.41.1, 10/20/2023)
-    2024    the wheels litgpt 0.4.0 (May), 0.4.9 (August) and 0.5.0 (September), with bitsandbytes
-            0.42.0, which their metadata pins
+    2024    the wheels litgpt 0.4.0 (2024-06-10), 0.4.9 (08-08), 0.4.13 (09-27) and 0.5.0 (10-04),
+            with bitsandbytes 0.42.0, which their metadata pins
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Settings:
         gives fp16 and then its copy in bf16 (F.dequantize_4bit(B, state).to(A.dtype)).
     stable_embedding: litgpt 0.5.0 puts bitsandbytes' StableEmbedding in the embedding's place when
         quantised: a layer norm behind it, and a gradient for both that no optimizer ever clears.
-        (Not in 0.4.13 of 2024-09-27.)
+        Not in 0.4.13, the first that knows Llama 3.2, nor in those before.
     micro_batches: how many of the longest are rehearsed. 2023's loop puts the longest row into the
         first micro-batch and draws the others (longest_seq_ix if iter_num == 0), so 1, with no
         moments there yet. 2024's loop draws all; the worst is two of the longest in a row, with the

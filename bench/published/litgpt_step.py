@@ -31,9 +31,9 @@ def litgpt(config: Mapping[str, Any], settings: Settings) -> Callable[[Stage], N
         for steps in _micro_batches(settings):
             stage.phase("forward")
             with _precision(settings):
-                logits = _returned(model(ids, cos, sin, settings.head_chunk), settings)
+                logits = returned(model(ids, cos, sin, settings.head_chunk), settings)
                 stage.phase("loss")
-                loss = _loss(logits, ids, settings)
+                loss = loss_of(logits, ids, settings)
             stage.phase("backward")
             loss.backward()
             if steps:
@@ -128,14 +128,14 @@ def _optimizer(trained: list[nn.Parameter], settings: Settings) -> torch.optim.O
     return torch.optim.AdamW(trained, foreach=True)
 
 
-def _returned(logits: Tensor | list[Tensor], settings: Settings) -> Tensor | list[Tensor]:
+def returned(logits: Tensor | list[Tensor], settings: Settings) -> Tensor | list[Tensor]:
     """What lightning.fabric hands out."""
     if not settings.fp32_logits:
         return logits
     return [part.float() for part in logits] if isinstance(logits, list) else logits.float()
 
 
-def _loss(logits: Tensor | list[Tensor], ids: Tensor, settings: Settings) -> Tensor:
+def loss_of(logits: Tensor | list[Tensor], ids: Tensor, settings: Settings) -> Tensor:
     """chunked_cross_entropy: the chunks of the head, or slices of all positions."""
     if isinstance(logits, list):
         logits[-1] = logits[-1][..., :-1, :]

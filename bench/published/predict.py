@@ -1,7 +1,6 @@
 """What the rehearsal, the closed form and the peers say of a point, in bytes."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from hashtune.memory.rehearsal.assume import assume
 from hashtune.memory.rehearsal.live import follow
@@ -13,6 +12,7 @@ from published.metamath_step import metamath
 from published.peer_runs import peer_run
 from published.peers import PEERS
 from published.rows import Point
+from published.transformers_step import transformers_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,6 @@ class Prediction:
     phase: str
     closed: int
     peers: dict[str, int]
-
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def predict(point: Point) -> Prediction:
@@ -48,3 +44,9 @@ def rehearse(point: Point) -> tuple[int, str]:
         return found[0], told.peak_phase
     told = follow(litgpt(config, point.run), assumed=assume("cuda"))
     return told.rounded, told.peak_phase
+
+
+def with_transformers(point: Point) -> int:
+    """Bytes allocated with transformers' blocks in LitGPT's place."""
+    config = config_of(point.model)["config"]
+    return follow(transformers_blocks(config, point.run), assumed=assume("cuda")).rounded

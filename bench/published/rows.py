@@ -39,6 +39,11 @@ class Point:
     card: int = 0
     note: str = ""
 
+    @property
+    def name(self) -> str:
+        """Row, model and label."""
+        return f"{self.row}, {self.model}, {self.label}"
+
 
 def _alpaca(
     row: str, label: str, model: str, micro: int, gb: float | None, **more: object
@@ -78,6 +83,10 @@ TINY = {"lora": Lora(32, ALL), "accumulates": False}
 NOT_THAT_YAML = (
     "below weights, gradients and the two moments of its own yaml (12.0 GB; 9.9 with a tied head)"
 )
+WHICH_VERSION = (
+    "by litgpt 0.4.13, the first that knows the model; with the embedding that 0.5.0 brought a "
+    "week later it would be 0.5 GB more, and which of the two measured is not stated"
+)
 POINTS = (
     _metamath("23", "full", MetaMath("full"), round(36.20 * GIB)),
     _metamath("25", "LoRA r64", MetaMath("lora", 64), 22_540_189_696),
@@ -98,7 +107,7 @@ POINTS = (
     _hub("34", "nf4, micro 2", "llama-3.1-8b", 2, 17.41, **Q4),
     _hub("35", "full, micro 4", "llama-3.2-1b", 4, 8.70, note=NOT_THAT_YAML, lora=None),
     _hub("35", "LoRA r32", "llama-3.2-1b", 1, 4.49),
-    _hub("35", "nf4, micro 2", "llama-3.2-1b", 2, 5.53, **Q4),
+    _hub("35", "nf4, micro 2", "llama-3.2-1b", 2, 5.53, note=WHICH_VERSION, **Q4),
     _hub("37", "full, micro 4", "tinyllama-1.1b", 4, 14.10, lora=None),
     _hub("37", "LoRA all+head, micro 8", "tinyllama-1.1b", 8, 13.50, **TINY),
     _hub("37", "nf4 all+head, micro 8", "tinyllama-1.1b", 8, 16.24, **TINY, **Q4),
