@@ -1,5 +1,6 @@
 """Steps of PEFT's method_comparison/MetaMathQA, with transformers and PEFT themselves."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -67,7 +68,9 @@ def _model(config: Mapping[str, Any], settings: Settings) -> Any:
         use_dora=settings.method == "dora",
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(base, adapter).train()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
+        return get_peft_model(base, adapter).train()
 
 
 def _batch(micro: int, tokens: int) -> dict[str, torch.Tensor]:

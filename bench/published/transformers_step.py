@@ -1,9 +1,10 @@
-"""LitGPT's LoRA runs with the blocks of transformers and PEFT in LitGPT's place: what is left of the
-agreement when only loss, types and optimizer are the measured system's.
+"""LitGPT's LoRA runs with the blocks of transformers and PEFT in LitGPT's place: what is left of
+the agreement when only loss, types and optimizer are the measured system's.
 
 Same settings; without quantisation and autocast, which litgpt_step.py alone knows.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -69,7 +70,9 @@ def _model(config: Mapping[str, Any], run: Settings) -> Any:
         task_type="CAUSAL_LM",
     )
     base = fake_base(untied, dtype=torch.bfloat16)
-    model = get_peft_model(base, adapter, autocast_adapter_dtype=False).train()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
+        model = get_peft_model(base, adapter, autocast_adapter_dtype=False).train()
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Dropout) and child.p:

@@ -110,6 +110,19 @@ def test_a_fact_that_is_left_out_lowers_the_peak(litgpt, settings, fact, tokens)
     assert follow(litgpt.litgpt(TINY, less)).peak < whole.peak
 
 
+def test_the_same_run_with_transformers_blocks_weighs_as_much(script, settings):
+    """Separate q, k, v of the same size; adapters of r 4 on q and v; no zeros' places."""
+    step = script("published.transformers_step")
+    block = 192 * 64 + 64 * 64 + 3 * 128 * 64 + 2 * 64
+    weights = 2 * (2 * block + 2 * 256 * 64 + 64) + 2 * 2 * 2 * (2 * 4 * 64)
+    run = settings.Settings(8, 1, settings.Lora(4))
+    assert step.answers(run)
+    assert not step.answers(settings.Settings(8, 1, settings.Lora(4), quantize="nf4"))
+    told = follow(step.transformers_blocks(TINY, run))
+    assert weights <= told.phases["load"].end <= weights + 1024  # rotary frequencies, ids
+    assert told.peak_phase == "backward"
+
+
 def test_gradients_of_earlier_micro_batches_are_there(litgpt, settings):
     """Full fine-tuning: at least the weights' bytes more."""
     base = {"tokens": 64, "micro": 2, "lora": None, "head_chunk": 0, "micro_batches": 2}
