@@ -1,9 +1,12 @@
 """Activations of a step, and the step's peak: what is alive at the worst moment.
 
-    loss       all that the forward kept, and the loss
+    loss       all that the forward kept, and the loss; of several chunks once more, without what
+               autocast had cached and with the head's cast, which its backward keeps
     backward   all that the forward kept, and the workspace of the last block, computed again when
                it is checkpointed; the loss is gone
     first      of one micro-batch a step: the first block, when nearly all gradients are there
+    embedding  of full fine-tuning: its gradient comes last, beside that of a tied head, which has
+               waited for it, and their sum
     update     of full fine-tuning: activations are gone, gradients and moments are there
 
 A checkpointed block keeps its input only, hidden elements per token (Chen et al. 2016, arXiv
@@ -25,7 +28,13 @@ from hashtune.memory.kept import (
     norms_bytes,
     soft_bytes,
 )
-from hashtune.memory.losses import loss_bytes
+from hashtune.memory.losses import (
+    chunk_again_bytes,
+    embedding,
+    loss_bytes,
+    several_chunks,
+    waiting_head,
+)
 from hashtune.memory.weights import head_cast_bytes, unpacked_bytes
 from hashtune.memory.workload import FP32, Workload
 from hashtune.memory.workspace import block_workspace
@@ -38,6 +47,8 @@ def saved_bytes(work: Workload) -> int:
     kept = _blocks_bytes(work) * (layers - again) // layers + _checkpoint_bytes(work)
     if work.full:  # the last norm; the embedding's ids
         kept += work.tokens * (norm_bytes(work, work.shape.final_norm) + INT64)
+    elif not again and work.shape.norms[:1] and work.shape.norms[0].name.startswith("post"):
+        kept += work.tokens * norm_bytes(work, work.shape.final_norm)  # the first block's stays
     return kept + (_rotary_bytes(work) if again < layers else 0)
 
 
@@ -50,16 +61,21 @@ def phases(work: Workload) -> dict[str, Buckets]:
     """The buckets at each of the moments above; all of them name the same buckets."""
     kept, states = _held_bytes(work), work.tokens * work.shape.hidden * work.residual
     loss = {"activations": kept + _cached_bytes(work), "logits_loss": loss_bytes(work)}
-    loss["dequantisation"] = head_cast_bytes(work)
-    found = {"loss": _at(work, loss, 0)}
+    head = {"dequantisation": head_cast_bytes(work)}
+    found = {"loss": _at(work, loss if several_chunks(work) else loss | head, 0)}
+    if several_chunks(work) and not work.full:
+        again = {"activations": kept, "logits_loss": chunk_again_bytes(work)}
+        found["loss again"] = _at(work, again | head, 0)
     kept -= work.tokens * norm_bytes(work, work.shape.final_norm)  # its backward is over
     workspace = block_workspace(work) + _recomputed_bytes(work)
-    block = {"logits_loss": states, "dequantisation": unpacked_bytes(work)}
+    block = {"logits_loss": states + waiting_head(work), "dequantisation": unpacked_bytes(work)}
     found["backward"] = _at(work, {"activations": kept + workspace, **block}, 0)
     if not work.accumulates:
         first = -(-kept // work.shape.layers) + workspace
-        found["first"] = _at(work, {"activations": first, **block}, 1)
+        before = 1 - 1 / work.shape.layers  # its own gradients are still to come
+        found["first"] = _at(work, {"activations": first, **block}, before)
     if work.full:
+        found["embedding"] = _at(work, {"activations": states, "logits_loss": embedding(work)}, 1)
         update = update_bytes(work.shape, work.optimizer, work.stored_element, device=work.device)
         found["update"] = _at(work, {"update": update}, 1)
     return found
@@ -70,11 +86,11 @@ def estimate(work: Workload) -> Buckets:
     return max(phases(work).values(), key=lambda buckets: sum(buckets.values()))
 
 
-def _at(work: Workload, step: Buckets, gradients: int) -> Buckets:
-    """The buckets with these of the step; `gradients`: 0 before this micro-batch's are there."""
+def _at(work: Workload, step: Buckets, gradients: float) -> Buckets:
+    """The buckets with these of the step; `gradients`: the share of this micro-batch's there is."""
     found = static_bytes(work)
     if not work.accumulates:
-        found["gradients"] *= gradients
+        found["gradients"] = round(found["gradients"] * gradients)
     added = {"added_tokens": added_token_bytes(work)} if work.added_tokens else {}
     update = {"update": 0} if work.full else {}
     names = dict.fromkeys(("activations", "logits_loss", "dequantisation"), 0)
@@ -115,8 +131,8 @@ def _recomputed_bytes(work: Workload) -> int:
     layers, nth = work.shape.layers, EVERY_NTH_BLOCK[work.checkpointing]
     last = (layers - 1) % nth == 0
     block = -(-_blocks_bytes(work) // layers) + _rotary_bytes(work) if last else 0
-    if last and work.residual == FP32 and not work.offload:
-        block -= _input_bytes(work)  # which its first norm keeps as it is
+    if last and work.residual == FP32:  # its first norm keeps the input as it is
+        return block - (0 if work.offload else _input_bytes(work))
     return block + (_input_bytes(work) if work.offload else 0)
 
 
@@ -149,6 +165,6 @@ def _input_bytes(work: Workload) -> int:
 
 
 def _rotary_bytes(work: Workload) -> int:
-    if not work.shape.rotary:
+    if work.shape.rotary == "none":
         return 0
     return work.tokens * 2 * work.shape.head_dim * work.residual

@@ -41,8 +41,9 @@ class Family:
     bias_field: str = "attention_bias"
     sparse: bool = False
     upcast: bool = False
-    rotary: bool = True
+    rotary: Literal["none", "whole", "part"] = "whole"
     parallel: str = ""
+    wide_softmax: bool = True
     defaults: Config = field(default_factory=dict)
 
 
@@ -90,6 +91,7 @@ FAMILIES = {
         qkv_bias=None,
         output_bias=False,
         bias_field="use_qkv_bias",
+        rotary="part",
         parallel="use_parallel_residual",
     ),
     "phi": Family(
@@ -104,11 +106,13 @@ FAMILIES = {
         head_bias=True,
         final_norm="model.final_layernorm",
         parallel="always",
+        rotary="part",
         defaults={**GELU_NEW, "always": True},
     ),
     "phi3": Family(
         qkv=("self_attn.qkv_proj",),
         mlp=("mlp.gate_up_proj", "mlp.down_proj"),
+        rotary="part",
         qkv_bias=False,
         output_bias=False,
     ),
@@ -122,6 +126,7 @@ FAMILIES = {
         prefix="gpt_neox.layers",
         final_norm="gpt_neox.final_layer_norm",
         parallel="use_parallel_residual",
+        rotary="part",
         defaults={"attention_bias": True, "hidden_act": "gelu", "use_parallel_residual": True},
     ),
     "gpt2": Family(
@@ -136,7 +141,8 @@ FAMILIES = {
         mlp_bias=True,
         prefix="transformer.h",
         final_norm="transformer.ln_f",
-        rotary=False,
+        rotary="none",
+        wide_softmax=False,
         defaults={**TIED, **GELU_NEW, "max_position_embeddings": 1024},
     ),
     "falcon": Family(
@@ -150,6 +156,7 @@ FAMILIES = {
         final_norm="transformer.ln_f",
         bias_field="bias",
         parallel="parallel_attn",
+        wide_softmax=False,
         defaults={**TIED, "multi_query": True, "parallel_attn": True, "hidden_act": "gelu"},
     ),
     "mixtral": Family(
@@ -250,7 +257,8 @@ def family_shape(config: Config) -> Shape:
         attention_softcap=bool(config.get("attn_logit_softcapping")),
         logit_softcap=bool(config.get("final_logit_softcapping")),
         window=_window(config),
-        rotary=family.rotary and not config.get("alibi"),
+        wide_softmax=family.wide_softmax,
+        rotary="none" if config.get("alibi") else family.rotary,
         parallel=bool(config.get(family.parallel)) if family.parallel else False,
     )
     experts = _experts(config, layers) if family.sparse else None

@@ -53,15 +53,6 @@ def optimizer_parts(shape: Shape, optimizer: OptimizerName) -> tuple[Matrices, V
     return tables(shape) + matrices, rest
 
 
-def head_bytes(shape: Shape, *, trained: int, element: int, stored: int = FP32) -> int:
-    """What training the head adds to the loss: beside the gradients themselves, the gradient of a
-    chunk and the embedding's, each before it is added; below the stored type also the cast states
-    and weight, and the weight's gradient before it is cast back."""
-    table = shape.vocab * shape.hidden
-    cast = trained * shape.hidden * element + 2 * table * element if element < stored else 0
-    return 2 * table * stored + cast
-
-
 def update_bytes(
     shape: Shape, optimizer: OptimizerName, element: int = FP32, *, device: str
 ) -> int:

@@ -7,7 +7,7 @@ Nothing here is shared with families.py, so that each proves the other.
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from hashtune.errors import Finding, InputError
 from hashtune.memory.layout import Bare, Experts, Layers, Linear, Norm, NormKind, Reads, Shape
@@ -60,7 +60,7 @@ def inventory(config: Mapping[str, Any]) -> Shape:
         attention_softcap=bool(getattr(settings, "attn_logit_softcapping", None)),
         logit_softcap=bool(getattr(settings, "final_logit_softcapping", None)),
         window=getattr(settings, "sliding_window", None) or 0,
-        rotary=any("Rotary" in type(module).__name__ for module in model.modules()),
+        rotary=_rotary(model),
         parallel=_parallel(settings, blocks[0]),
     )
 
@@ -234,6 +234,13 @@ def _gated(linears: tuple[Linear, ...], bare: tuple[Bare, ...]) -> bool:
         return any("gate" in one.name for one in bare if len(one.size) == 3)
     first = [linear for linear in linears if linear.reads == "mlp" and SHARED not in linear.name]
     return sum(linear.outputs for linear in first) >= 2 * last[0].inputs
+
+
+def _rotary(model: Any) -> Literal["none", "whole", "part"]:
+    if not any("Rotary" in type(module).__name__ for module in model.modules()):
+        return "none"
+    said = getattr(model.config, "rope_parameters", None) or {}
+    return "part" if said.get("partial_rotary_factor") is not None else "whole"
 
 
 def _parallel(settings: Any, block: Any) -> bool:

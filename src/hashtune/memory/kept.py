@@ -53,9 +53,9 @@ def norm_bytes(work: Workload, norm: Norm) -> int:
     LayerNorm is one operation, which keeps its input, mean and factor; autocast casts it to fp32.
     """
     if norm.kind == "layer":
-        factors = 2 * (FP32 if work.autocast else max(work.residual, _norm_element(work, norm)))
-        element = FP32 if work.autocast else _norm_element(work, norm)
-        return norm.vectors * (norm.width * element + factors)
+        element = FP32 if work.casts_up else _norm_element(work, norm)
+        factor = element if work.device == "cpu" else FP32
+        return norm.vectors * (norm.width * element + 2 * factor)
     element = _norm_element(work, norm) if work.fused_norm else FP32
     weighted = 0
     if work.full:
@@ -73,7 +73,7 @@ def _share_input(work: Workload) -> bool:
     """Whether two LayerNorms of a parallel block read, and keep, one tensor."""
     shape = work.shape
     layer = [norm for norm in shape.norms if norm.kind == "layer" and norm.width == shape.hidden]
-    cast = work.autocast and work.residual < FP32
+    cast = work.casts_up and work.residual < FP32
     return shape.parallel and len(layer) == 2 and not cast
 
 
@@ -81,8 +81,7 @@ def normed_element(work: Workload) -> int:
     """Bytes of an element of what a norm of the residual gives: LayerNorm's is fp32 under autocast
     to a lower type."""
     layer = work.shape.norms and work.shape.norms[0].kind == "layer"
-    lower = work.autocast and work.element < FP32
-    return FP32 if layer and lower else work.residual
+    return FP32 if layer and work.casts_up else work.residual
 
 
 def projected_element(work: Workload) -> int:
@@ -93,7 +92,7 @@ def projected_element(work: Workload) -> int:
 def attention_bytes(work: Workload) -> int:
     """Attention of one block, a token's share."""
     shape = work.shape
-    if work.attention == "eager":
+    if work.attention == "eager" or _without_kernel(work):
         return _eager_bytes(work)
     if work.fused and work.by_document and work.device == "cpu" and not work.dropout:
         return (shape.query + 2 * shape.key) * work.element
@@ -104,12 +103,19 @@ def attention_bytes(work: Workload) -> int:
     return kept + _fused_qkv_bytes(work)
 
 
+def _without_kernel(work: Workload) -> bool:
+    """Falcon gives sdpa one head of keys for all queries, which no fused kernel of torch 2.13
+    takes: it computes the scores, in fp32."""
+    shape = work.shape
+    return shape.model_type == "falcon" and shape.kv_heads == 1 < shape.heads
+
+
 def _fused_qkv_bytes(work: Workload) -> int:
     """The values are a view of what one projection for queries, keys and values gave, so that all
     of it stays; queries and keys are copies where they are rotated."""
     shape = work.shape
     fused = sum(linear.reads == "attention" for linear in shape.linears) == 1
-    if not (fused and shape.rotary) or work.quantization == "nf4" or work.masked:
+    if not fused or shape.rotary == "none" or work.quantization == "nf4" or work.masked:
         return 0
     return (shape.query + shape.key) * work.element
 
@@ -119,10 +125,12 @@ def _eager_bytes(work: Workload) -> int:
     in fp32, and its cast; a soft cap keeps its tanh. 5*a*s in Korthikanti et al., where scores are
     in 16 bits and dropped out."""
     shape = work.shape
-    cast = work.element if work.element < FP32 else 0
+    wide = shape.wide_softmax or (work.attention != "eager" and _without_kernel(work))
+    cast = work.element if work.element < FP32 and wide else 0
+    softmax = FP32 if wide else work.element
     capped = work.element if shape.attention_softcap else 0
-    scores = shape.heads * work.keys * (FP32 + cast + capped)
-    return 3 * shape.query * work.element + scores + _fused_qkv_bytes(work)
+    scores = shape.heads * work.keys * (softmax + cast + capped)
+    return 3 * shape.query * work.element + scores
 
 
 def soft_bytes(work: Workload) -> int:
@@ -151,7 +159,7 @@ def _one_mlp(work: Workload, width: int, element: int) -> int:
     if work.shape.activation not in WRITTEN_OUT:
         return width * element
     # autocast computes the power, and with it all but 0.5 * input, in fp32
-    wide = FP32 if work.autocast else element
+    wide = FP32 if work.casts_up else element
     copy = wide if wide > element else 0  # the input, cast
     return width * (max(element, copy) + element + 2 * wide)
 
@@ -199,9 +207,17 @@ def adapter_bytes(work: Workload) -> int:
             total += sum(adapted) * width * per_element
         elif group[0].reads == "product" and gated(work):
             continue
-        elif not attended or work.by_document or work.attention == "eager":
+        elif not attended or _copied_result(work):
             total += max(adapted) * width * kept
     return total
+
+
+def _copied_result(work: Workload) -> bool:
+    """Whether the last projection of attention reads a copy of attention's result: put together
+    from documents, or laid out as queries are that were put together of two parts; Falcon's is."""
+    if work.shape.model_type == "falcon":
+        return True
+    return work.by_document or work.attention == "eager" or work.shape.rotary == "part"
 
 
 def lora_element(work: Workload) -> int:
@@ -250,8 +266,7 @@ def _trained_inputs(work: Workload) -> int:
         counts = [shape.count(linear) for linear in group]
         normed = group[0].reads in ("attention", "mlp")
         cast = normed and work.element < normed_element(work)
-        own = group[0].reads != "attended" or work.by_document or work.attention == "eager"
-        if own:
+        if group[0].reads != "attended" or _copied_result(work):
             total += (sum(counts) if cast else max(counts)) * group[0].inputs * work.element
     if shape.experts is not None:
         each = shape.experts.per_token * (shape.hidden + shape.experts.width)
@@ -263,8 +278,8 @@ def _trained_inputs(work: Workload) -> int:
 def dropped_element(work: Workload, linear: Linear) -> int:
     """Bytes of an element that goes into a LoRA's dropout: it is cast to the adapter's type."""
     layer = work.shape.norms and work.shape.norms[0].kind == "layer"
-    if layer and linear.reads in ("attention", "mlp"):
-        return work.trained_element
+    if layer and work.casts_up and linear.reads in ("attention", "mlp"):
+        return FP32
     return max(work.trained_element, work.residual)
 
 

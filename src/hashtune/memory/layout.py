@@ -92,8 +92,9 @@ class Shape:
     `gated`: whether the MLP multiplies two projections (SwiGLU, GeGLU); `activation` its function
     as config.json names it. Soft caps: tanh over attention's scores, over logits. `window`: keys
     that a token attends over in a sliding window, 0 for none; no kernel modelled here makes memory
-    depend on it. `rotary`: queries and keys are rotated. `parallel`: attention and MLP read the
-    block's input side by side.
+    depend on it. `rotary`: whether queries and keys are rotated,
+    in whole, or in part and put together again. `parallel`: attention and MLP read the
+    block's input side by side. `wide_softmax`: eager attention computes it in fp32.
     """
 
     model_type: str
@@ -118,8 +119,9 @@ class Shape:
     attention_softcap: bool = False
     logit_softcap: bool = False
     window: int = 0
-    rotary: bool = True
+    rotary: Literal["none", "whole", "part"] = "whole"
     parallel: bool = False
+    wide_softmax: bool = True
 
     def count(self, part: Linear | Bare | Experts) -> int:
         """How many blocks have it."""

@@ -16,7 +16,6 @@ A naive loss upcasts bf16 logits and makes a gradient of their size; that is `fu
 first way and of Liger's does not grow with the row.
 """
 
-from hashtune.memory.full import head_bytes
 from hashtune.memory.workload import FP32, Workload
 
 # CHUNK of training/loss.py and of training/fused/head.py, which import torch; a test compares them
@@ -32,14 +31,49 @@ def full_logits_bytes(*, tokens: int, vocab: int) -> dict[str, int]:
 
 def loss_bytes(work: Workload) -> int:
     """Logits and what is computed from them, the last hidden states and, where only trained
-    positions reach the head, those among them; with a trained head what that adds."""
+    positions reach the head, those among them. With a trained head also its cast, and behind the
+    logits' gradient that of the weight, before and after it is cast back; of several chunks one
+    beside the sum of those before, and their sum."""
     states = work.tokens + (work.micro * work.trained if work.loss == "chunked" else 0)
-    head = 0
+    logits = logits_bytes(work)
     if work.full:
-        head = head_bytes(
-            work.shape, trained=positions(work), element=work.element, stored=work.stored_element
-        )
-    return logits_bytes(work) + states * work.shape.hidden * work.residual + head
+        table, lower = table_elements(work), work.element < work.stored_element
+        gradient = table * (work.element + work.stored_element * lower)
+        rows = positions(work)
+        if several_chunks(work):
+            rows, gradient = work.loss_chunk, 3 * table * work.stored_element
+        logits = max(logits, rows * work.shape.vocab * work.element + gradient)
+        logits += (positions(work) * work.shape.hidden + table) * work.element * lower
+    return logits + states * work.shape.hidden * work.residual
+
+
+def several_chunks(work: Workload) -> bool:
+    """Whether hashtune's loss has more than one chunk, which are computed again in the backward."""
+    several = work.micro * work.trained > work.loss_chunk
+    return work.loss == "chunked" and several and not work.fused_head
+
+
+def chunk_again_bytes(work: Workload) -> int:
+    """The loss of several chunks in its backward: one chunk's log-softmax, its gradient and that of
+    the logits, with the states and their gradient."""
+    chunk = work.loss_chunk * work.shape.vocab * 3 * FP32
+    states = work.tokens + work.micro * work.trained
+    return chunk + states * work.shape.hidden * work.residual
+
+
+def table_elements(work: Workload) -> int:
+    """Elements of the head's weight."""
+    return work.shape.vocab * work.shape.hidden
+
+
+def waiting_head(work: Workload) -> int:
+    """The gradient of a tied head, which autograd keeps until the embedding's is there."""
+    return table_elements(work) * work.stored_element if work.full and work.shape.tied else 0
+
+
+def embedding(work: Workload) -> int:
+    """The embedding's gradient, dense, and of a tied one the head's and their sum."""
+    return table_elements(work) * work.stored_element * (3 if work.shape.tied else 1)
 
 
 def positions(work: Workload) -> int:

@@ -56,7 +56,8 @@ def unpacked_bytes(work: Workload) -> int:
 def head_cast_bytes(work: Workload) -> int:
     """What is there of it while the loss is computed, kept for the head's backward: a frozen head
     of another type than its products."""
-    other = work.rest_element > work.element or work.quantised_head
+    coded = work.quantised_head and work.quantization != "none" and not work.shape.tied
+    other = coded or (work.autocast and work.rest_element > work.element)
     if work.full or not other:
         return 0
     return work.shape.vocab * work.shape.hidden * work.element

@@ -103,6 +103,12 @@ class Workload:
         return self.route is None or self.route in WITH_AUTOCAST
 
     @property
+    def casts_up(self) -> bool:
+        """Whether autocast computes norms, powers and losses in fp32 and keeps their inputs' casts:
+        on CUDA; torch's list for CPUs has none of them (torch 2.13, autocast_mode.h)."""
+        return self.autocast and self.element < FP32 and self.device == "cuda"
+
+    @property
     def fused_linear(self) -> bool:
         """Whether LoRA's linear layers have the backward of training/fused/lora.py."""
         plain = self.quantization != "none" or self.dropout or self.variant == "dora"

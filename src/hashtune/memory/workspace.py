@@ -33,6 +33,8 @@ def _mlp(work: Workload) -> int:
     # where the product was kept, it goes when the first of the three gradients is there
     own = max(work.trained_element, element) if kept and not work.full else element
     each = element + own if kept else 3 * element
+    if kept and work.dropout:
+        each += own
     if gated(work):  # the activation is computed again as well
         each = 4 * element
     dense = any(linear.reads == "product" for linear in shape.linears)
