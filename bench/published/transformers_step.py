@@ -69,7 +69,8 @@ def _model(config: Mapping[str, Any], run: Settings) -> Any:
         target_modules=list(module_names(config, run.lora.parts)),
         task_type="CAUSAL_LM",
     )
-    base = fake_base(untied, dtype=torch.bfloat16)
+    attention = "eager" if config["model_type"] == "gemma2" else "sdpa"
+    base = fake_base(untied, dtype=torch.bfloat16, attention=attention)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
         model = get_peft_model(base, adapter, autocast_adapter_dtype=False).train()
