@@ -103,7 +103,7 @@ def test_fake_steps_know_the_shapes_that_hang_on_labels() -> None:
         assert bool((chosen > 0).any())
 
     found = follow(step, fake=True)
-    assert [birth.size for birth in found.events.births if birth.shape == (2, 4)][0] == 32
+    assert next(birth.size for birth in found.events.births if birth.shape == (2, 4)) == 32
     assert found.assumed == ()
 
 

@@ -58,7 +58,7 @@ def peaks(found: Rehearsal) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("method", "checkpointing", "kernels", "optimizer"),
+    "chosen",
     [
         ("lora", "none", "plain", "adamw"),
         ("qlora", "full", "plain", "adamw_8bit"),
@@ -67,14 +67,10 @@ def peaks(found: Rehearsal) -> dict[str, int]:
     ],
 )
 def test_the_same_bytes_in_every_phase(
-    method: str,
-    checkpointing: str,
-    kernels: Any,
-    optimizer: Any,
-    base: Path,
-    bench: ModuleType,
+    chosen: tuple[str, str, Any, Any], base: Path, bench: ModuleType
 ) -> None:
     """Two documents of 30 and 20 tokens in a row, two rows in a micro-batch."""
+    method, checkpointing, kernels, optimizer = chosen
     case = bench.Case(method, checkpointing, False, 50)
     settings = bench.settings_of(base, case)
     settings = replace(
