@@ -54,6 +54,10 @@ def rehearse(settings: Settings, rows: Sequence[Row], eval_rows: Sequence[Row] =
         InputError: what building the model or a step raises for these settings.
     """
 
+    # they make tables when they are imported, which is not part of a step
+    import bitsandbytes as _kernels  # noqa: F401
+    import peft as _adapters  # noqa: F401
+
     def step(stage: Stage) -> None:
         trainee = trainee_of(settings, [*rows, *eval_rows])
         stage.name(trainee.peft.get_base_model())
