@@ -24,6 +24,7 @@ SETTINGS: dict[str, Any] = {
     "quantization.type": "none",
     "precision": "fp32",
     "kernels": "plain",
+    "plan.rehearse": False,
     "batch.micro": 2,
     "hardware.name": "box",
     "hardware.memory_gb": 16.0,
@@ -79,6 +80,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     writers.write_parquet(
         folder / "steps.parquet", [asdict(step) for step in steps], records.step_schema()
     )
+    held_out = Row(0, ["e"], [30], [1] * 30, [-100] * 20 + [1] * 10)
+    writers.write_parquet(folder / "eval.parquet", [asdict(held_out)], records.row_schema())
     return tmp_path
 
 
@@ -364,6 +367,76 @@ def test_a_plan_that_forgets_activations_would_pass(
         monkeypatch.setattr(f"hashtune.memory.activations.{name}", lambda work: 0)
     plan.run()
     assert FITS.exists()
+
+
+def test_a_refusal_by_the_closed_form_needs_no_torch(checkout: Path) -> None:
+    """The rehearsal is asked for and never begun."""
+    write_params(**{"plan.rehearse": True, "hardware.memory_gb": 1.0})
+    code = (
+        "import sys\n"
+        "from hashtune.errors import InputError\n"
+        "from hashtune.stages import plan\n"
+        "try:\n    plan.run()\nexcept InputError as error:\n    print(error)\n"
+        "print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "does-not-fit" in done.stdout
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+SMALL |= {"num_key_value_heads": 2, "intermediate_size": 160, "vocab_size": 512}
+
+
+def with_small_base() -> None:
+    manifest = Path("build/base/manifest.json")
+    base = writers.read_json(manifest)
+    writers.write_json(manifest, base | {"config": CONFIG | SMALL})
+
+
+def test_what_fits_is_rehearsed(checkout: Path) -> None:
+    """Beside the closed form, which is an estimate from above; the same bytes each time."""
+    with_small_base()
+    write_params(**{"plan.rehearse": True})
+    plan.run()
+    text = REPORT.read_text(encoding="utf-8")
+    report = writers.read_json(REPORT)
+    rehearsal = report["rehearsal"]
+    phases = ["load", "forward", "loss", "backward", "optimizer", "evaluation", "save"]
+    assert sorted(rehearsal["phases_bytes"]) == sorted(phases)
+    assert rehearsal["fits"] is True
+    assert rehearsal["peak_bytes"] == rehearsal["phases_bytes"][rehearsal["peak_phase"]]
+    assert rehearsal["closed_form_bytes"] + 5e8 == sum(report["buckets_bytes"].values())
+    assert 0.9 < rehearsal["closed_form_over_peak"] < 1.5
+    assert len(rehearsal["largest_tensors"]) == 10
+    lines = {tensor["line"] for tensor in rehearsal["largest_tensors"]}
+    assert any(line.startswith("transformers/models/llama/") for line in lines)
+    assert str(REPOSITORY) not in text
+    assert "site-packages" not in text
+    plan.run()
+    assert REPORT.read_text(encoding="utf-8") == text
+
+
+def test_a_rehearsal_that_does_not_fit_is_refused(checkout: Path) -> None:
+    """On CUDA segments count: tensors above 1 MiB are cut from 20 MiB, which the closed form does
+    not know. 5 rows of 400 tokens, 160 wide, are 1.28 MB each."""
+    with_small_base()
+    write_params(
+        **{
+            "plan.rehearse": True,
+            "hardware.device": "cuda",
+            "hardware.memory_gb": 0.035,
+            "hardware.overhead_gb": 0.0,
+            "batch.micro": 5,
+        }
+    )
+    with pytest.raises(InputError) as caught:
+        plan.run()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("does-not-fit", "hardware.memory_gb")
+    assert "the rehearsed step needs" in finding.message
+    assert finding.fix.startswith("first ")
+    assert not FITS.exists()
 
 
 def test_pack_and_plan_start_without_torch() -> None:

@@ -117,6 +117,7 @@ SECTIONS: dict[str, Any] = {
         "price_per_hour": 0.0,
         "currency": "USD",
     },
+    "plan": {"rehearse": False, "probe_steps": 1, "margin": 0.15},
 }
 
 
@@ -473,6 +474,8 @@ def test_how_often_checkpoints_are_written_does_not(checkout: Path) -> None:
     write_params({"checkpoint": {"every_steps": 1, "keep_last": 9}})
     assert identity() == before
     write_params({"hardware": {"peak_tflops": PEAKS}})
+    assert identity() == before
+    write_params({"plan": {"probe_steps": 0, "margin": 2.0, "rehearse": True}})
     assert identity() == before
 
 

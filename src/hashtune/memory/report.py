@@ -25,11 +25,12 @@ def refuse(decision: Decision, *, hardware: str, where: str = "") -> None:
         f"{largest / GB:.2f} GB{where}"
     )
     raise InputError(
-        Finding("does-not-fit", message, field="hardware.memory_gb", fix=_fix(decision))
+        Finding("does-not-fit", message, field="hardware.memory_gb", fix=changes_first(decision))
     )
 
 
-def _fix(decision: Decision) -> str:
+def changes_first(decision: Decision) -> str:
+    """What to change, the first change first."""
     changes = [told(change) for change in decision.changes]
     words = [f"first {changes[0]}", *changes[1:]] if changes else []
     if any(change.enough for change in decision.changes):

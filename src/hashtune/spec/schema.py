@@ -411,6 +411,17 @@ class Hardware(Section):
     currency: str
 
 
+class PlanChecks(Section):
+    """What checks the memory plan beyond its formulas. rehearse: plan runs a step on fake tensors.
+    probe_steps: real steps over the longest rows before train's first one; 0 is off. margin: the
+    share by which their peak may exceed the planned one. Nothing here changes a bit of the
+    adapter."""
+
+    rehearse: bool
+    probe_steps: Whole
+    margin: NonNegative
+
+
 class Spec(Section):
     """The whole run spec, params.yaml after composition."""
 
@@ -440,3 +451,4 @@ class Spec(Section):
     eval_gate: EvalGate
     release: Release
     hardware: Hardware
+    plan: PlanChecks

@@ -3,7 +3,7 @@
 Reads build/base/manifest.json, build/pack/ and conf/hardware; writes reports/plan.json and
 build/plan/fits, whose content never changes, so that another price or machine retrains nothing. A
 run that does not fit is refused with the term to blame and the changes that help; no torch, about
-a second.
+a second. What fits is rehearsed on fake tensors where plan.rehearse says so (memory/rehearsal/).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,13 @@ from hashtune.memory import tables
 from hashtune.memory.cards import every_card
 from hashtune.memory.closed_form import Workload
 from hashtune.memory.cost import duration
-from hashtune.memory.decisions import Surroundings, decide
+from hashtune.memory.decisions import Decision, Surroundings, decide
 from hashtune.memory.of_spec import workload
 from hashtune.memory.positions import KEY, check_positions
-from hashtune.memory.report import describe, refuse
+from hashtune.memory.report import changes_first, describe, refuse
 from hashtune.memory.shapes import read_shape
 from hashtune.packing.worst_row import StepShape, longest_example, step_shape
+from hashtune.records import Row
 from hashtune.spec.branch import branch_step
 from hashtune.spec.hardware import no_unit, peak_of, read_hardware
 from hashtune.spec.schema import Spec
@@ -42,7 +43,7 @@ def run() -> None:
     """
     spec = frame.read_spec(
         *("method", "quantization", "optim", "batch", "activations", "precision", "hardware"),
-        *("tokenizer", "kernels", "schedule"),
+        *("tokenizer", "kernels", "schedule", "plan"),
     )
     rows = writers.read_parquet(PACK / "train.parquet")
     first = branch_step(spec.schedule.branch_from, Path.cwd())
@@ -73,9 +74,38 @@ def run() -> None:
         "first_step": first + 1,
         "longest_example": longest,
     }
+    report["rehearsal"] = _rehearsal(spec, config, rows, decision) if spec.plan.rehearse else None
     frame.write_report("plan", report)
     writers.write_text(FITS, "fits\n")
     _tell(report)
+
+
+def _rehearsal(
+    spec: Spec, config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], decision: Decision
+) -> dict[str, Any]:
+    """The step on fake tensors. What the closed form refuses does not come here, and needs no
+    torch."""
+    from hashtune.memory.rehearsal import report as rehearsals
+
+    held_out = writers.read_parquet(PACK / "eval.parquet")
+    rehearsal = rehearsals.rehearsed(
+        spec, config, [Row(**row) for row in rows], [Row(**row) for row in held_out]
+    )
+    overhead = decision.buckets["overhead"]
+    report = rehearsals.describe(
+        rehearsal,
+        device=spec.hardware.device,
+        available=decision.available,
+        overhead=overhead,
+        closed=decision.needed - overhead,
+    )
+    rehearsals.refuse(
+        report,
+        hardware=spec.hardware.name,
+        available=decision.available,
+        fix=changes_first(decision),
+    )
+    return report
 
 
 def _where(worst: StepShape, longest: Mapping[str, Any]) -> str:
@@ -108,7 +138,12 @@ def _duration(spec: Spec, work: Workload, worst: StepShape, tokens: int) -> Any:
 def _tell(report: Mapping[str, Any]) -> None:
     for line in tables.bars(report):
         frame.say(f"  {line}")
-    frame.closing_table(f"fits on {report['hardware']}", tables.facts(report))
+    facts = tables.facts(report)
+    if report["rehearsal"]:
+        from hashtune.memory.rehearsal.report import lines
+
+        facts |= lines(report["rehearsal"])
+    frame.closing_table(f"fits on {report['hardware']}", facts)
     for line in tables.changes(report, most=3):
         frame.say(f"  {line}")
 

@@ -123,6 +123,11 @@ def steps(run: Path) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
+def at_end(run: Path, steps_planned: int) -> bool:
+    """Whether a complete checkpoint lies at the end of the plan: nothing is left to train."""
+    return complete(directory(run, steps_planned)) is None
+
+
 def newest(run: Path, *, best_after: int | None = None) -> tuple[Path | None, list[str]]:
     """The newest complete checkpoint, and why newer ones were passed over.
 
