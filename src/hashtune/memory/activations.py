@@ -47,6 +47,7 @@ from hashtune.spec.activations import EVERY_NTH_BLOCK
 # Forward and backward temporaries beside what is kept: measured at 7 to 11 bytes per token and
 # unit of the widest layer, fp32 and bf16; fused parts have no fp32 copies in bf16.
 WORKSPACE_BYTES = 12
+QUERY_BLOCK = 128  # BLOCK of training/fused/attention.py, which imports torch; a test compares them
 INT64 = 8
 SHARED_INPUTS = (
     ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -72,9 +73,25 @@ def activation_bytes(work: Workload) -> int:
     mask = work.tokens * work.keys if work.masked else 0
     each = WORKSPACE_BYTES * work.element // FP32 if work.fused_linear else WORKSPACE_BYTES
     workspace = work.tokens * widest * each + _dora_workspace(work)
+    workspace = max(workspace, _query_block_bytes(work))
     if work.recomputed_blocks:
         workspace = max(0, workspace + _recomputed_bytes(work) - logits_bytes(work))
     return saved_bytes(work) + _not_dropped_bytes(work) + workspace + mask
+
+
+def _query_block_bytes(work: Workload) -> int:
+    """What the backward of fused attention on a CPU has alive for one block of queries: their
+    probabilities over all keys, and the gradients before and behind the softmax. The longest
+    document is at most the longest row."""
+    if not _fused_attention(work):
+        return 0
+    block = min(QUERY_BLOCK, work.longest_row)
+    return 3 * work.shape.heads * block * work.longest_row * work.element
+
+
+def _fused_attention(work: Workload) -> bool:
+    """Whether a document's attention has the backward of training/fused/attention.py."""
+    return work.fused and work.by_document and work.device == "cpu" and not work.dropout
 
 
 def _blocks_bytes(work: Workload) -> int:
@@ -174,7 +191,7 @@ def _norm_vectors(work: Workload) -> int:
 def _attention_bytes(work: Workload) -> int:
     shape = work.shape
     query = shape.heads * shape.head_dim
-    if work.fused and work.by_document and work.device == "cpu" and not work.dropout:
+    if _fused_attention(work):
         return (query + 2 * shape.kv_heads * shape.head_dim) * work.element
     key_value = query if work.masked else shape.kv_heads * shape.head_dim
     mask = work.keys if work.masked else 0
