@@ -73,13 +73,13 @@ def activation_bytes(work: Workload) -> int:
     mask = work.tokens * work.keys if work.masked else 0
     each = WORKSPACE_BYTES * work.element // FP32 if work.fused_linear else WORKSPACE_BYTES
     workspace = work.tokens * widest * each + _dora_workspace(work)
-    workspace = max(workspace, _query_block_bytes(work))
+    workspace = max(workspace, query_block_bytes(work))
     if work.recomputed_blocks:
         workspace = max(0, workspace + _recomputed_bytes(work) - logits_bytes(work))
     return saved_bytes(work) + _not_dropped_bytes(work) + workspace + mask
 
 
-def _query_block_bytes(work: Workload) -> int:
+def query_block_bytes(work: Workload) -> int:
     """What the backward of fused attention on a CPU has alive for one block of queries: their
     probabilities over all keys, and the gradients before and behind the softmax. The longest
     document is at most the longest row."""
