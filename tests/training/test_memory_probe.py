@@ -21,6 +21,13 @@ from hashtune.training.plan import worst_rows
 MakeLoop = Callable[..., Loop]
 
 
+@pytest.fixture
+def single(make_row: Callable[..., Row]) -> Plan:
+    """One document a row, as virtual tokens need it."""
+    rows = [make_row(number, [length]) for number, length in enumerate((5, 7, 8))]
+    return Plan(rows, [[0, 1], [2, 0], [1, 2]], rows[:1])
+
+
 def probe(loop: Loop, steps: int = 3) -> Measured:
     found = measure_steps(loop.trainee, loop.plan, loop.settings, steps=steps)
     assert found is not None
@@ -28,7 +35,9 @@ def probe(loop: Loop, steps: int = 3) -> Measured:
 
 
 def trained(make_loop: MakeLoop, name: str, *, probed: bool, **changes: Any) -> Loop:
-    loop = make_loop(name, **{k: v() if callable(v) else v for k, v in changes.items()})
+    loop = make_loop(
+        name, **{k: v() if k == "trainee" and callable(v) else v for k, v in changes.items()}
+    )
     if probed:
         probe(loop)
     loop.run()
@@ -133,6 +142,7 @@ def test_every_kind_of_training_has_the_same_bits(
     make_trainee: Callable[..., Trainee],
     make_full: Callable[..., Trainee],
     make_soft: Callable[..., Trainee],
+    single: Plan,
 ) -> None:
     makers: dict[str, Callable[[], Trainee]] = {
         "dora": lambda: make_trainee(variant="dora", dropout=0.2),
@@ -142,18 +152,24 @@ def test_every_kind_of_training_has_the_same_bits(
         "full": make_full,
         "prompt": lambda: make_soft("prompt"),
     }
-    plain = trained(make_loop, "plain", probed=False, trainee=makers[kind])
-    probed = trained(make_loop, "probed", probed=True, trainee=makers[kind])
+    rows = {"the_plan": single} if kind == "prompt" else {}
+    plain = trained(make_loop, "plain", probed=False, trainee=makers[kind], **rows)
+    probed = trained(make_loop, "probed", probed=True, trainee=makers[kind], **rows)
     assert bits(probed) == bits(plain)
     assert probed.progress == plain.progress
 
 
 def test_a_quantised_base_stays_as_it_is(
-    make_loop: MakeLoop, make_soft: Callable[..., Trainee]
+    make_loop: MakeLoop, make_soft: Callable[..., Trainee], single: Plan
 ) -> None:
     """NF4 codes and their scales, which are no parameters."""
     plain, probed = (
-        trained(make_loop, name, probed=name == "probed", trainee=make_soft("prefix", stored="nf4"))
+        trained(
+            *(make_loop, name),
+            probed=name == "probed",
+            trainee=make_soft("prefix", stored="nf4"),
+            the_plan=single,
+        )
         for name in ("plain", "probed")
     )
     assert bits(probed) == bits(plain)
