@@ -16,7 +16,7 @@ from hashtune.training import memory_probe, optimizers, untouched
 from hashtune.training.loop import Loop
 from hashtune.training.memory_probe import Measured, measure_steps
 from hashtune.training.model import Trainee
-from hashtune.training.plan import worst_rows
+from hashtune.training.plan import Plan, worst_rows
 
 MakeLoop = Callable[..., Loop]
 
@@ -135,16 +135,16 @@ def test_the_adapter_has_the_same_bits(
     assert probed.progress == plain.progress
 
 
-@pytest.mark.parametrize("kind", ["dora", "bf16", "bf16 alone", "fp16", "full", "prompt"])
-def test_every_kind_of_training_has_the_same_bits(
-    kind: str,
-    make_loop: MakeLoop,
+KINDS = ("dora", "bf16", "bf16 alone", "fp16", "full", "prompt")
+
+
+@pytest.fixture
+def make_kind(
     make_trainee: Callable[..., Trainee],
     make_full: Callable[..., Trainee],
     make_soft: Callable[..., Trainee],
-    single: Plan,
-) -> None:
-    makers: dict[str, Callable[[], Trainee]] = {
+) -> dict[str, Callable[[], Trainee]]:
+    return {
         "dora": lambda: make_trainee(variant="dora", dropout=0.2),
         "bf16": lambda: make_trainee(precision="bf16", dropout=0.1),
         "bf16 alone": lambda: make_trainee(precision="bf16", master_weights=False),
@@ -152,9 +152,15 @@ def test_every_kind_of_training_has_the_same_bits(
         "full": make_full,
         "prompt": lambda: make_soft("prompt"),
     }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_training_has_the_same_bits(
+    kind: str, make_loop: MakeLoop, make_kind: dict[str, Callable[[], Trainee]], single: Plan
+) -> None:
     rows = {"the_plan": single} if kind == "prompt" else {}
-    plain = trained(make_loop, "plain", probed=False, trainee=makers[kind], **rows)
-    probed = trained(make_loop, "probed", probed=True, trainee=makers[kind], **rows)
+    plain = trained(make_loop, "plain", probed=False, trainee=make_kind[kind](), **rows)
+    probed = trained(make_loop, "probed", probed=True, trainee=make_kind[kind](), **rows)
     assert bits(probed) == bits(plain)
     assert probed.progress == plain.progress
 

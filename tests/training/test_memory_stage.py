@@ -158,7 +158,8 @@ class Nth:
 
 
 def plant(patch: pytest.MonkeyPatch, place: str) -> None:
-    """The fifth update is step 3's: the probe makes two before the run's."""
+    """Of step 3 the update is the first after a resume at step 2, and the probe makes two before;
+    here no state is left yet, so that it is the fifth."""
     if place == "load":
         patch.setattr(start, "load_base", ran_out)
     elif place == "proof":
@@ -182,9 +183,9 @@ def test_a_run_that_ran_out_goes_on_to_the_same_bits(
         "load": "while the base is loaded",
         "proof": "in a proof beside the steps",
         "probe": "of the probe before the first step",
-        "optimizer": r"in the optimizer of step 3 \(row 5, 8 tokens long\)",
         "evaluation": r"in the evaluation after step 2 \(row 9, 11 tokens long\)",
         "save": "while the checkpoint of step 2 is written",
+        "optimizer": r"in the optimizer of step 3 \(row 5, 8 tokens long\)",
     }
     for place, said in places.items():
         with monkeypatch.context() as patch, pytest.raises(InputError, match=said) as caught:
