@@ -161,14 +161,19 @@ def test_steps_before_a_branch_cost_nothing(checkout: Path) -> None:
         plan.run()
 
 
+def without_workload(report: dict[str, Any]) -> dict[str, Any]:
+    """Its figures; the settings behind them are another's."""
+    return {name: value for name, value in report.items() if name != "workload_sha256"}
+
+
 def test_tf32_is_planned_as_fp32(checkout: Path) -> None:
     same = {"hardware.device": "cuda", "hardware.peak_tflops.tf32": 0.22}
     write_params(**same)
     plan.run()
-    fp32 = writers.read_json(REPORT)
+    fp32 = without_workload(writers.read_json(REPORT))
     write_params(**same, precision="tf32")
     plan.run()
-    tf32 = writers.read_json(REPORT)
+    tf32 = without_workload(writers.read_json(REPORT))
     assert tf32 | {"precision": "fp32", "cards": fp32["cards"]} == fp32 | {
         "cheapest_card": tf32["cheapest_card"]
     }
@@ -469,3 +474,23 @@ def test_a_base_that_changes_its_logits_is_refused_before_training(
     manifest["config"] = {n: v for n, v in manifest["config"].items() if n not in changed}
     writers.write_json(checkout / "build/base/manifest.json", manifest)
     plan.run()
+
+
+def test_the_report_says_which_workload_it_is_for(checkout: Path) -> None:
+    """By what decides its memory: a rate or a price is none of it."""
+
+    def workload(**changes: Any) -> str:
+        write_params(**changes)
+        plan.run()
+        return str(writers.read_json(REPORT)["workload_sha256"])
+
+    first = workload()
+    same = {"optim.lr": 0.5, "hardware.price_per_hour": 9.0, "hardware.name": "other"}
+    assert workload(**same) == first
+    others = ({"method.r": 8}, {"batch.micro": 1}, {"precision": "bf16"}, {"kernels": "fused"})
+    seen = [workload(**change) for change in (*others, {"optim.name": "sgd"})]
+    assert len({first, *seen}) == 6
+    write_params()
+    file = plan.PACK / "eval.parquet"
+    file.write_bytes(b"other")
+    assert workload() not in {first, *seen}

@@ -94,7 +94,7 @@ def attention_bytes(work: Workload) -> int:
     shape = work.shape
     if work.attention == "eager" or _without_kernel(work):
         return _eager_bytes(work)
-    if work.fused and work.by_document and work.device == "cpu" and not work.dropout:
+    if fused_attention(work):
         return (shape.query + 2 * shape.key) * work.element
     repeated = work.masked and work.attention == "sdpa"
     key_value = shape.query if repeated else shape.key
@@ -131,6 +131,11 @@ def _eager_bytes(work: Workload) -> int:
     capped = work.element if shape.attention_softcap else 0
     scores = shape.heads * work.keys * (softmax + cast + capped)
     return 3 * shape.query * work.element + scores
+
+
+def fused_attention(work: Workload) -> bool:
+    """Whether a document's attention has the backward of training/fused/attention.py."""
+    return work.fused and work.by_document and work.device == "cpu" and not work.dropout
 
 
 def soft_bytes(work: Workload) -> int:

