@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 
 def report(folder, adapter_sha256, verdict=None, judged=None):
-    """Reports of train, and the entry that release wrote of the `judged` adapter; gives the root."""
+    """What train reports, and the entry that release wrote of the `judged` adapter; the root."""
     root = folder.parents[2]
     (root / "reports").mkdir()
     text = json.dumps({"adapter_sha256": adapter_sha256})

@@ -141,12 +141,7 @@ def _duration(spec: Spec, work: Workload, worst: StepShape, tokens: int) -> Any:
 def _tell(report: Mapping[str, Any]) -> None:
     for line in tables.bars(report):
         frame.say(f"  {line}")
-    facts = tables.facts(report)
-    if report["rehearsal"]:
-        from hashtune.memory.rehearsal.report import lines
-
-        facts |= lines(report["rehearsal"])
-    frame.closing_table(f"fits on {report['hardware']}", facts)
+    frame.closing_table(f"fits on {report['hardware']}", tables.facts(report))
     for line in tables.changes(report, most=3):
         frame.say(f"  {line}")
 
