@@ -235,6 +235,20 @@ def test_eight_gpus_share_what_one_cannot_hold(capsys: pytest.CaptureFixture[str
     assert h100["price_per_hour"] == 8 * one["price_per_hour"]
 
 
+def test_sixteen_gpus_hold_full_fine_tuning_of_70b(capsys: pytest.CaptureFixture[str]) -> None:
+    """16 bytes of each of 70,553,706,496 parameters over 16 GPUs: a byte of each for a byte; no
+    bucket is the whole model's."""
+    asked = ("--model", "llama-3.1-70b", "--method", "full", "--seq", "1024", "activations=full")
+    many = ("--hardware", "h200", "--gpus", "16")
+    shared = answer(capsys, *asked, *many, "--sharding", "fsdp")
+    state = [shared["buckets_bytes"][name] for name in ("weights", "gradients", "optimizer")]
+    assert sum(state) == 70_553_706_496
+    assert max(shared["buckets_bytes"].values()) < 70_553_706_496
+    assert shared["fits"]
+    hybrid = answer(capsys, *asked, *many, "--sharding", "hybrid", "--shard-size", "8")
+    assert hybrid["buckets_bytes"]["weights"] == 2 * shared["buckets_bytes"]["weights"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
