@@ -153,7 +153,7 @@ class Workload:
 
     @property
     def used_element(self) -> int:
-        """Bytes of an element of the base's weights, and of their gradients, while they are used."""
+        """Bytes of an element of the base's weights and their gradients while they are used."""
         return self.element if self.gathered else self.stored_element
 
     @property
