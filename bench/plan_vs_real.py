@@ -230,6 +230,7 @@ def workload_of(settings: Settings, case: Case) -> Workload:
         overhead_bytes=0,
         checkpointing=case.checkpointing,
         full=full,
+        accumulates=settings.batch.grad_accum > 1,
     )
 
 

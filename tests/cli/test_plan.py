@@ -235,6 +235,33 @@ def test_eight_gpus_share_what_one_cannot_hold(capsys: pytest.CaptureFixture[str
     assert h100["price_per_hour"] == 8 * one["price_per_hour"]
 
 
+def test_what_lies_in_host_memory_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """41,943,040 trained parameters in 2 moments of 4 bytes; 32 inputs of 1,024 tokens and 4,096
+    bf16 elements."""
+    asked = ("--model", "llama-3.1-8b", "--method", "lora", "--seq", "1024", "--hardware", "h100")
+    paged = answer(capsys, *asked, "optim=paged_adamw_32bit")
+    assert paged["host_bytes"] == {"optimizer": 8 * 41_943_040}
+    moved = answer(capsys, *asked, "activations=full", "activations.offload=true")
+    assert moved["host_bytes"] == {"activations": 32 * 1024 * 4096 * 2}
+    assert "host_bytes" not in answer(capsys, *asked)
+    run(parser().parse_args(["plan", *asked, "optim=paged_adamw_32bit"]))
+    assert "host memory" in capsys.readouterr().out
+
+
+def test_sixteen_gpus_hold_full_fine_tuning_of_70b(capsys: pytest.CaptureFixture[str]) -> None:
+    """16 bytes of each of 70,553,706,496 parameters over 16 GPUs: a byte of each for a byte; no
+    bucket is the whole model's."""
+    asked = ("--model", "llama-3.1-70b", "--method", "full", "--seq", "1024", "activations=full")
+    many = ("--hardware", "h200", "--gpus", "16")
+    shared = answer(capsys, *asked, *many, "--sharding", "fsdp")
+    state = [shared["buckets_bytes"][name] for name in ("weights", "gradients", "optimizer")]
+    assert sum(state) == 70_553_706_496
+    assert max(shared["buckets_bytes"].values()) < 70_553_706_496
+    assert shared["fits"]
+    hybrid = answer(capsys, *asked, *many, "--sharding", "hybrid", "--shard-size", "8")
+    assert hybrid["buckets_bytes"]["weights"] == 2 * shared["buckets_bytes"]["weights"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [

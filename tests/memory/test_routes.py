@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from hashtune.memory.activations import estimate, phases
+from hashtune.memory.activations import phases
 from hashtune.memory.adapters import all_linear_ranks, lora_parameters
 from hashtune.memory.closed_form import host_bytes, logits_bytes, static_bytes, weight_bytes
+from hashtune.memory.limits import longest_row, needed_bytes, with_row
 from hashtune.memory.losses import liger_chunk
 from hashtune.memory.routes import Route
 from hashtune.memory.rules import gpt_activations, nominal_parameters, static_state
@@ -147,30 +148,30 @@ def test_the_parameters_that_a_name_says(name: str, expected: int | None) -> Non
     assert nominal_parameters(name) == expected
 
 
-def longest(work: Workload, available: int) -> int:
-    """The longest row that fits."""
-
-    def needs(row: int) -> int:
-        return sum(estimate(replace(work, longest_row=row, trained=row)).values())
-
-    low, high = 1, 2**22
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if needs(middle) <= available else (low, middle)
-    assert needs(low) <= available < needs(low + 1)
-    return low
-
-
 def test_longest_row_of_qwen3_4b_qlora_in_24_gb(lora_8b: Workload, qwen3_4b: Shape) -> None:
-    """A loss over all logits takes 14 bytes a word of 151,936 and position, 2.1 MB a token, more
-    than all checkpointed activations together; without it rows are at least twice as long."""
+    """With all blocks checkpointed: 7,032 tokens with a loss over all logits, 26,807 with Liger's,
+    and as many with ours. A token takes in the loss
+
+        14 * 151,936         logits and what is made of them      2,127,104
+        4 * 2,560            the last hidden state, in fp32          10,240
+        36 * 4 * 2,560       inputs of the blocks                   368,640
+        4 * (2,560 + 1)      the last norm                           10,244
+        4 * 8 + 1            ids, positions, labels                      33
+    """
     work = replace(lora_8b, shape=qwen3_4b, quantization="nf4", checkpointing="full")
-    plain, fused = (longest(replace(work, loss=kind), 24_000_000_000) for kind in ("full", "liger"))
-    kept = longest(replace(work, loss="liger", checkpointing="none"), 24_000_000_000)
-    assert 14 * 151_936 == 2_127_104
-    assert plain * 2 < fused
-    assert kept < plain
-    assert plain < 24_000_000_000 // 2_127_104
+
+    def longest(**changes: Any) -> int:
+        asked = replace(work, **changes)
+        return longest_row(asked, available=24_000_000_000, positions=None)
+
+    token = 2_127_104 + 10_240 + 368_640 + 10_244 + 33
+    full = replace(work, loss="full")
+    needs = [needed_bytes(with_row(full, row)) for row in (7_032, 7_033)]
+    assert needs[1] - needs[0] == token == 2_516_261
+    assert needs[0] <= 24_000_000_000 < needs[1]
+    assert longest(loss="full") == 7_032
+    assert longest(loss="liger") == longest() == 26_807
+    assert longest(loss="liger", checkpointing="none") < 7_032
 
 
 def test_paged_state_may_lie_in_host_memory(full: Workload) -> None:

@@ -86,6 +86,11 @@ def estimate(work: Workload) -> Buckets:
     return max(phases(work).values(), key=lambda buckets: sum(buckets.values()))
 
 
+def offloaded_bytes(work: Workload) -> int:
+    """Inputs of checkpointed blocks that wait in host memory."""
+    return work.recomputed_blocks * _input_bytes(work) if work.offload else 0
+
+
 def _at(work: Workload, step: Buckets, gradients: float) -> Buckets:
     """The buckets with these of the step; `gradients`: the share of this micro-batch's there is."""
     found = static_bytes(work)

@@ -321,9 +321,9 @@ def cast_bytes(work: Workload) -> int:
     if not work.autocast or work.element >= FP32:
         return total
     if work.full:
-        return total + shape.linear_weights * work.element
+        return total + (0 if work.gathered else shape.linear_weights * work.element)
     if work.element < work.trained_element and not work.fused_linear:
         total += work.lora_parameters * work.element
-    if work.quantization == "none" and work.element < work.stored_element:
+    if work.quantization == "none" and work.element < work.used_element:
         total += shape.linear_weights * work.element
     return total

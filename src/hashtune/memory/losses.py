@@ -37,11 +37,11 @@ def loss_bytes(work: Workload) -> int:
     states = work.tokens + (work.micro * work.trained if work.loss == "chunked" else 0)
     logits = logits_bytes(work)
     if work.full:
-        table, lower = table_elements(work), work.element < work.stored_element
-        gradient = table * (work.element + work.stored_element * lower)
+        table, lower = table_elements(work), work.element < work.used_element
+        gradient = table * (work.element + work.used_element * lower)
         rows = positions(work)
         if several_chunks(work):
-            rows, gradient = work.loss_chunk, 3 * table * work.stored_element
+            rows, gradient = work.loss_chunk, 3 * table * work.used_element
         logits = max(logits, rows * work.shape.vocab * work.element + gradient)
         logits += (positions(work) * work.shape.hidden + table) * work.element * lower
     return logits + states * work.shape.hidden * work.residual
@@ -68,12 +68,12 @@ def table_elements(work: Workload) -> int:
 
 def waiting_head(work: Workload) -> int:
     """The gradient of a tied head, which autograd keeps until the embedding's is there."""
-    return table_elements(work) * work.stored_element if work.full and work.shape.tied else 0
+    return table_elements(work) * work.used_element if work.full and work.shape.tied else 0
 
 
 def embedding(work: Workload) -> int:
     """The embedding's gradient, dense, and of a tied one the head's and their sum."""
-    return table_elements(work) * work.stored_element * (3 if work.shape.tied else 1)
+    return table_elements(work) * work.used_element * (3 if work.shape.tied else 1)
 
 
 def positions(work: Workload) -> int:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from hashtune.errors import Finding, InputError
+from hashtune.memory.activations import offloaded_bytes
 from hashtune.memory.cards import Card, cheapest
 from hashtune.memory.chart import chart
-from hashtune.memory.closed_form import Workload, full_logits_bytes
+from hashtune.memory.closed_form import Workload, full_logits_bytes, host_bytes
 from hashtune.memory.cost import Duration
 from hashtune.memory.decisions import GB, Change, Decision
 from hashtune.memory.shapes import adapted_modules, match_targets
@@ -107,7 +108,14 @@ def describe(
         "hours": rounded(time.hours),
         "cost": rounded(time.cost),
         "currency": currency,
-    }
+    } | _host(work)
+
+
+def _host(work: Workload) -> dict[str, Any]:
+    """What can lie in host memory beside the process itself; nothing where nothing does."""
+    parts = {"optimizer": host_bytes(work), "activations": offloaded_bytes(work)}
+    found = {name: size for name, size in parts.items() if size}
+    return {"host_bytes": found} if found else {}
 
 
 def _change(change: Change) -> dict[str, Any]:

@@ -7,7 +7,8 @@
             are ranks, ZeRO stage 3 (Rajbhandari et al. 2020, arXiv 1910.02054, section 5); a block
             is gathered whole before it is used, the next one already while it runs, and a block's
             gradients are whole until they are reduced (torch's FSDP2, fully_shard on each block and
-            on the rest)
+            on the rest). Units are gathered in the type of the products (MixedPrecisionPolicy of
+            torch 2.13), so that autocast keeps no copies of weights beside them
     hybrid  the same inside a group of `shard_size` ranks, and copies across groups (Zhao et al.
             2023, PyTorch FSDP, arXiv 2304.11277, section 3.2)
 
@@ -15,16 +16,16 @@ Activations, logits and workspaces belong to a rank's own rows. What does not di
 padded, each tensor for itself in FSDP2, here the bucket as a whole.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from hashtune.memory.activations import estimate
+from hashtune.memory.activations import phases
 from hashtune.memory.closed_form import Buckets
 from hashtune.memory.weights import weight_bytes
 from hashtune.memory.workload import Workload
 
 Strategy = Literal["ddp", "full", "hybrid"]
-STATE = ("weights", "adapter", "gradients", "master", "optimizer", "accumulation")
+STATE = ("weights", "adapter", "gradients", "master", "optimizer", "accumulation", "update")
 PREFETCHED = 2  # the unit in use and the next one
 
 
@@ -52,19 +53,30 @@ class Sharding:
 
 
 def rank_buckets(work: Workload, sharding: Sharding) -> Buckets:
-    """The buckets of one rank: the state's share, `gathered` for units that are whole for a while,
-    and `communication` for DDP's flat copies.
+    """The buckets of one rank at its own worst moment, which another may be than of one card alone:
+    the share of the state and of what its update needs, `gathered` for units that are whole for a
+    while, which the update finds cut again, and `communication` for DDP's flat copies.
 
     Raises:
         ValueError: the ranks do not divide into groups of shard_size.
     """
     if sharding.world % sharding.parts:
         raise ValueError(f"{sharding.world} ranks do not divide by {sharding.parts}")
-    found = dict(estimate(work))
+    whole = gathered_bytes(work) if sharding.parts > 1 else 0
+    work = replace(work, gathered=sharding.parts > 1)
+    ranks = [
+        _share(buckets, sharding, gathered=0 if phase == "update" else whole)
+        for phase, buckets in phases(work).items()
+    ]
+    return max(ranks, key=lambda buckets: sum(buckets.values()))
+
+
+def _share(buckets: Buckets, sharding: Sharding, *, gathered: int) -> Buckets:
+    found = dict(buckets)
     for name in STATE:
         if name in found:
             found[name] = -(-found[name] // sharding.parts)
-    found["gathered"] = gathered_bytes(work) if sharding.parts > 1 else 0
+    found["gathered"] = gathered
     found["communication"] = 0
     if sharding.strategy == "ddp" and sharding.world > 1 and not sharding.bucket_views:
         found["communication"] = found["gradients"]

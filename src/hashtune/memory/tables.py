@@ -25,6 +25,9 @@ def facts(report: Mapping[str, Any]) -> dict[str, object]:
         "longest row that fits": f"{report['longest_row_that_fits']} tokens",
         "largest micro-batch that fits": f"{report['largest_micro_that_fits']} rows",
     }
+    if host := report.get("host_bytes"):
+        parts = (f"{size / GB:.3f} GB of {name}" for name, size in host.items())
+        found["host memory"] = ", ".join(parts)
     if longest := report.get("longest_example"):
         found["longest example"] = (
             f"{longest['id']}, {longest['tokens']} tokens, row {longest['row']}"

@@ -52,6 +52,8 @@ class Workload:
     quantised_head       the head is quantised too; `quantised_experts`: stacks of experts are,
                          which bitsandbytes 0.50 leaves as they are
     bare_ranks           (name, rank) of experts' parameters that carry an adapter
+    gathered             weights are put together from shards in the type of the products, so that
+                         autocast makes no copies of them (sharding.py)
     """
 
     shape: Shape
@@ -89,6 +91,7 @@ class Workload:
     quantised_head: bool = False
     quantised_experts: bool = False
     bare_ranks: tuple[tuple[str, int], ...] = ()
+    gathered: bool = False
 
     @property
     def way(self) -> Route:
@@ -147,6 +150,11 @@ class Workload:
         if self.full:
             return self.trained_element
         return BYTES[self.stored or self.precision]
+
+    @property
+    def used_element(self) -> int:
+        """Bytes of an element of the base's weights and their gradients while they are used."""
+        return self.element if self.gathered else self.stored_element
 
     @property
     def trained_element(self) -> int:
