@@ -94,6 +94,26 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     ]
 
 
+def test_a_count_below_1_is_told_once() -> None:
+    assert refusals("--model", "llama-3.2-1b", "--seq", "-5") == [("bad-count", "--seq")]
+
+
+@pytest.mark.parametrize(
+    ("named", "meant"),
+    [
+        ("a100", "did you mean 'a100_40' or 'a100_80'?"),
+        ("4090", "did you mean 'rtx4090'?"),
+        ("NVIDIA-H100", "did you mean 'h100'?"),
+        ("h10", "did you mean 'h100'?"),
+    ],
+)
+def test_a_machine_by_part_of_its_name(named: str, meant: str) -> None:
+    with pytest.raises(InputError) as caught:
+        run(parser().parse_args(["plan", "--model", "llama-3.2-1b", "--hardware", named]))
+    (finding,) = caught.value.findings
+    assert meant in finding.message
+
+
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [

@@ -66,6 +66,14 @@ def test_a_config_or_its_folder(tmp_path: Path) -> None:
         assert (base.name, base.config, base.positions) == ("mine", config, None)
 
 
+def test_a_file_of_another_name_names_the_base(tmp_path: Path) -> None:
+    file = tmp_path / "my-base.json"
+    file.write_text('{"model_type": "gpt2", "n_positions": 1024}', encoding="utf-8")
+    base = find_base(str(file))
+    assert base.name == "my-base"
+    assert base.positions == 1024  # GPT-2's name for max_position_embeddings
+
+
 def test_an_unknown_name_gets_the_nearest_one() -> None:
     with pytest.raises(InputError, match=r"did you mean 'llama-3\.1-8b'\?; or a path") as caught:
         find_base("llama-3.1-8")

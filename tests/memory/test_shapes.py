@@ -123,6 +123,26 @@ def test_config_faults() -> None:
         read_shape(SMOLLM2 | {"model_type": "qwen33"})
 
 
+@pytest.mark.parametrize("value", ["576", 576.5, 0, -9, True, [576]])
+@pytest.mark.parametrize("key", ["hidden_size", "num_attention_heads", "num_key_value_heads"])
+def test_a_size_that_is_no_count(key: str, value: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        read_shape(SMOLLM2 | {key: value})
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("config-field", key)
+    assert finding.message == f"must be a whole number above 0, is {value!r}"
+
+
+def test_a_type_without_a_causal_model_is_refused_in_one_line() -> None:
+    """transformers' own message goes on with the names of all its configurations."""
+    with pytest.raises(InputError) as caught:
+        read_shape({"model_type": "t5", "d_model": 64, "num_layers": 2, "vocab_size": 96})
+    (finding,) = caught.value.findings
+    assert "'t5' has no memory formula here" in finding.message
+    assert "\n" not in finding.message
+    assert len(finding.message) < 250
+
+
 TINY: dict[str, Any] = {
     "hidden_size": 48,
     "num_hidden_layers": 3,

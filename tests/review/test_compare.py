@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hashtune.errors import InputError
 from hashtune.review.consequences import Group
 from hashtune.writers import sha256_file
 
@@ -235,3 +237,41 @@ def test_rows_that_cannot_be_read_are_counted(two, broken):
     [rows] = two.review().rows
     assert rows.note is not None
     assert "cannot be read" in rows.note
+
+
+def test_a_head_without_a_lock_has_no_results(two: Any) -> None:
+    """Its reports would be shown as its own, and every stage as up to date."""
+    (two.head / "dvc.lock").unlink()
+    review = two.review()
+    assert not review.recorded
+    assert [rerun.stage for rerun in review.reruns][:3] == ["code", "spec", "base"]
+    assert any("The head has no dvc.lock" in notice for notice in review.notices)
+
+
+def test_a_data_file_that_the_head_lost(two: Any) -> None:
+    (two.head / "data/triage/train.jsonl").unlink()
+    page = two.page()
+    assert "No data file changed." not in page
+    assert "`data/triage/train.jsonl` is gone" in page
+    (two.head / "data/triage/train.jsonl.dvc").write_text("outs: []", encoding="utf-8")
+    assert "is gone" not in two.page()  # moved out of Git, same hash
+
+
+@pytest.mark.parametrize("text", ['{"verdict": 3', "[]", '"x"', "\udcff"])
+@pytest.mark.parametrize("name", ["gate", "plan", "machine/train"])
+def test_a_report_that_cannot_be_read_is_named(two: Any, name: str, text: str) -> None:
+    two.set({"optim.lr": 5e-4})  # train reruns, so what it took is read
+    for folder in (two.base, two.head):
+        (folder / f"reports/{name}.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(InputError) as caught:
+        two.review()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.file) == ("broken-report", f"reports/{name}.json")
+    assert finding.fix
+
+
+def test_a_revision_from_before_a_field_was_there(two: Any) -> None:
+    params = two.params(two.base)
+    del params["data"]["sources"][0]["format"]
+    (two.base / "params.yaml").write_text(json.dumps(params), encoding="utf-8")
+    assert "data.sources.triage.format" in two.page()

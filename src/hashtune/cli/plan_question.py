@@ -32,6 +32,7 @@ ALL = "all"
 PRECISION = "precision=bf16"  # of a question that names none; conf/config.yaml's is the demo's
 ANY_CARD = "h100"  # composed where all are asked, so that choices that need CUDA are possible
 TOKENS = 1_000_000
+COUNTS = ("seq", "micro", "tokens", "gpus")  # options
 STRATEGIES: dict[str, Strategy] = {"ddp": "ddp", "fsdp": "full", "hybrid": "hybrid"}
 
 
@@ -67,7 +68,7 @@ def question(arguments: argparse.Namespace, root: Path) -> Question:
     machines = read_hardware(root)
     named = arguments.hardware or ALL
     if named != ALL and named not in machines:
-        message = f"there is no conf/hardware/{named}.yaml; {nearest(named, [*machines, ALL])}"
+        message = f"there is no conf/hardware/{named}.yaml; {_meant(named, [*machines, ALL])}"
         findings.append(Finding("usage", message, field="--hardware", fix=_names(machines)))
     base = _caught(findings, lambda: find_base(arguments.model))
     overrides, twice = _overrides(arguments, named if named in machines else ANY_CARD)
@@ -137,7 +138,7 @@ def _arguments(arguments: argparse.Namespace) -> list[Finding]:
         Finding(
             "bad-count", f"is {given}, must be at least 1", field=f"--{name}", fix=f"--{name} 1"
         )
-        for name in ("seq", "micro", "tokens", "gpus")
+        for name in COUNTS
         if (given := getattr(arguments, name)) is not None and given < 1
     ]
 
@@ -172,6 +173,7 @@ def _overrides(arguments: argparse.Namespace, hardware: str) -> tuple[list[str],
         key: f"{key}={value}"
         for key, name in short.items()
         if (value := getattr(arguments, name)) is not None
+        and (name not in COUNTS or value >= 1)  # else told by _arguments
     }
     made["hardware"] = f"hardware={hardware}"
     given = {override.partition("=")[0]: override for override in arguments.overrides}
@@ -198,6 +200,13 @@ def _caught(findings: list[Finding], make: Callable[[], Made]) -> Made | None:
     except InputError as error:
         findings += error.findings
         return None
+
+
+def _meant(named: str, machines: Sequence[str]) -> str:
+    """Those whose name is a part of what was given or the other way round, else the closest."""
+    given = named.lower()
+    alike = [repr(machine) for machine in machines if given in machine or machine in given]
+    return f"did you mean {' or '.join(alike)}?" if alike else nearest(named, machines)
 
 
 def _names(machines: Iterable[str]) -> str:

@@ -81,7 +81,9 @@ def _on_meta(config: Mapping[str, Any]) -> Any:
             built = AutoConfig.for_model(str(config["model_type"]), **settings)
             model = AutoModelForCausalLM.from_config(built)
     except (ValueError, KeyError) as error:
-        raise _refused(config, str(error).partition(". ")[0]) from error
+        # transformers puts the names of all its configurations on further lines
+        said = str(error).partition("\n")[0].partition(". ")[0]
+        raise _refused(config, said) from error
     model.tie_weights()
     return model
 

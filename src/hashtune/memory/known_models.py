@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding, InputError, nearest
+from hashtune.memory.family_shapes import common_names
 from hashtune.memory.positions import KEY
 
 FOLDER = Path(__file__).parent / "known"
@@ -33,7 +34,7 @@ class Base:
     @property
     def positions(self) -> int | None:
         """How many positions it has, None for no such limit."""
-        count = self.config.get(KEY)
+        count = common_names(self.config).get(KEY)
         return count if isinstance(count, int) else None
 
 
@@ -60,7 +61,8 @@ def find_base(named: str) -> Base:
         message = f"{named!r} is no known base, and no config.json or folder with one"
         fix = f"{nearest(named.lower(), known_names())}; or a path to a config.json"
         raise InputError(Finding("no-model", message, field="--model", fix=fix))
-    return Base(path.resolve().parent.name, "", str(path), _read(path))
+    name = path.resolve().parent.name if path.name == CONFIG else path.stem
+    return Base(name, "", str(path), _read(path))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ the model that transformers builds on the meta device (inventory.py), which take
 are held against each other, one family at a time (tests/memory/test_families.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hashtune.errors import Finding, InputError
@@ -42,25 +42,36 @@ NEEDED = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads"),
     *("intermediate_size", "vocab_size"),
 )
+MAY_BE_GIVEN = ("num_key_value_heads", "head_dim", "max_position_embeddings")
 
 
 def read_shape(config: Mapping[str, Any]) -> Shape:
     """The shape that a Hugging Face config.json describes.
 
     Raises:
-        InputError: a field is missing, or neither this version nor transformers knows the model
-            type.
+        InputError: a field is missing or no count, or neither this version nor transformers knows
+            the model type.
     """
     if config.get("model_type") and config["model_type"] not in FAMILIES:
         from hashtune.memory.inventory import inventory  # torch and transformers
 
         return inventory(config)
     known = common_names(config)
-    missing = [
-        Finding("config-field", "is missing", file=CONFIG_FILE, field=key)
-        for key in ("model_type", *NEEDED)
-        if not known.get(key)
-    ]
-    if missing:
-        raise InputError(missing)
+    if findings := [*_missing(known), *_no_counts(known)]:
+        raise InputError(findings)
     return family_shape(known)
+
+
+def _missing(known: Mapping[str, Any]) -> Iterator[Finding]:
+    for key in ("model_type", *NEEDED):
+        if key not in known:
+            yield Finding("config-field", "is missing", file=CONFIG_FILE, field=key)
+
+
+def _no_counts(known: Mapping[str, Any]) -> Iterator[Finding]:
+    """What is no whole number above 0, true and false included."""
+    for key in (*NEEDED, *MAY_BE_GIVEN):
+        value = known.get(key, 1)
+        if type(value) is not int or value < 1:
+            message = f"must be a whole number above 0, is {value!r}"
+            yield Finding("config-field", message, file=CONFIG_FILE, field=key)

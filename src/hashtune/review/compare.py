@@ -7,7 +7,7 @@ from hashtune.lineage.lock import read_stages
 from hashtune.review import figures
 from hashtune.review.notices import Case, notices
 from hashtune.review.page import Review
-from hashtune.review.reruns import cost, not_rerun, read_pipeline, reruns, with_seconds
+from hashtune.review.reruns import Rerun, cost, not_rerun, read_pipeline, reruns, with_seconds
 from hashtune.review.revisions import Span
 from hashtune.review.rows import leaks, row_differences
 from hashtune.review.settings import changes, effective_batch
@@ -23,8 +23,10 @@ def compare(span: Span, base: Path, head: Path) -> Review:
     old, new = read_pipeline(base), read_pipeline(head)
     changed = changes(old.params, new.params)
     rows = row_differences(base, head, old.params, new.params)
-    found = with_seconds(reruns(old, new), old, new)
-    left = not_rerun(found, _lock(base), _lock(head))
+    lock = _lock(head)
+    first = [Rerun(stage, ["dvc.lock is missing"]) for stage in new.stages]
+    found = with_seconds(reruns(old, new) if lock else first, old, new)
+    left = not_rerun(found, _lock(base), lock) if lock else []
     seconds, price, currency = cost(found, new)
     certain, _, _ = cost([rerun for rerun in found if rerun.certain], new)
     verdict, rules = figures.gate(base, head)
@@ -34,6 +36,7 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         base=old.params,
         head=new.params,
         not_rerun=left,
+        no_lock=not lock,
         stale_stamp=new.params.get("conf_sha256") != conf_sha256(head),
         libraries=old.lock != new.lock,
         leaks=leaks(head, rows, new.params),
@@ -54,7 +57,7 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         figures=[*figures.tasks(base, head), *figures.headlines(base, head)],
         memory=figures.memory(base, head),
         rows=rows,
-        recorded=not left,
+        recorded=bool(lock) and not left,
     )
 
 

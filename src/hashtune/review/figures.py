@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hashtune.writers import read_json
+from hashtune.review.reports import read_report
 
 GATE = "reports/gate.json"
 PLAN = "reports/plan.json"
@@ -55,7 +55,7 @@ def headlines(base: Path, head: Path) -> list[Figure]:
 def memory(base: Path, head: Path) -> list[Figure]:
     """The memory plan's figures, then its parts in GB (1e9 bytes)."""
     found = list(_figures(MEMORY, base, head))
-    old, new = (_at(_report(root, PLAN), "buckets_bytes") or {} for root in (base, head))
+    old, new = (_at(read_report(root, PLAN), "buckets_bytes") or {} for root in (base, head))
     for name in sorted({*old, *new}):
         parts = [None if name not in part else round(part[name] / 1e9, 3) for part in (old, new)]
         found.append(Figure(f"  {name}, GB", *parts))
@@ -66,7 +66,8 @@ def tasks(base: Path, head: Path) -> list[Figure]:
     """Scores of the adapter on the test set, by field."""
     keys: dict[str, None] = {}
     reports = [
-        _at(_report(root, "reports/evaluate.json"), "task.scores") or {} for root in (base, head)
+        _at(read_report(root, "reports/evaluate.json"), "task.scores") or {}
+        for root in (base, head)
     ]
     for report in reports:
         keys |= dict.fromkeys(sorted(report))
@@ -75,7 +76,7 @@ def tasks(base: Path, head: Path) -> list[Figure]:
 
 def gate(base: Path, head: Path) -> tuple[Figure, list[RuleChange]]:
     """The verdict, and every rule in the head's order, then those that are gone."""
-    reports = [_report(root, GATE) or {} for root in (base, head)]
+    reports = [read_report(root, GATE) or {} for root in (base, head)]
     old, new = ({rule["name"]: rule for rule in report.get("rules", ())} for report in reports)
     names = [*new, *(name for name in old if name not in new)]
     verdict = Figure("verdict", *(report.get("verdict") for report in reports))
@@ -84,13 +85,9 @@ def gate(base: Path, head: Path) -> tuple[Figure, list[RuleChange]]:
 
 def _figures(wanted: tuple[tuple[str, str, str], ...], base: Path, head: Path) -> Iterator[Figure]:
     for file, key, words in wanted:
-        values = [_at(_report(root, file), key) for root in (base, head)]
+        values = [_at(read_report(root, file), key) for root in (base, head)]
         if values != [None, None]:
             yield Figure(words, *values)
-
-
-def _report(root: Path, file: str) -> Any:
-    return read_json(root / file) if (root / file).is_file() else None
 
 
 def _at(report: Any, dotted: str) -> Any:

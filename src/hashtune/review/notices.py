@@ -23,6 +23,7 @@ class Case:
     base: Mapping[str, Any]
     head: Mapping[str, Any]
     not_rerun: list[str] = field(default_factory=list)
+    no_lock: bool = False
     stale_stamp: bool = False
     libraries: bool = False
     leaks: int = 0
@@ -43,6 +44,11 @@ def notices(case: Case) -> list[str]:
 
 
 def _not_rerun(case: Case) -> Iterator[str]:
+    if case.no_lock:
+        yield (
+            "The head has no dvc.lock: nothing says that its reports are results of its spec. Run"
+            " `dvc repro` and commit dvc.lock before judging."
+        )
     if case.not_rerun:
         yield (
             "The recorded results are those of the base: dvc.lock still holds"
@@ -154,6 +160,15 @@ def _data_without_pin(case: Case) -> Iterator[str]:
                 )
 
 
+def _gone(case: Case) -> Iterator[str]:
+    for role, rows in case.rows.items():
+        if rows.gone:
+            yield (
+                f"`{rows.uri}` is gone and `{role}` still names it: `spec` refuses this. Restore"
+                " it, or take it out of conf/."
+            )
+
+
 def _base(case: Case) -> Iterator[str]:
     moved = [key for key in case.touched("base_model") if key.rpartition(".")[2] in PINS]
     if moved:
@@ -176,6 +191,7 @@ RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
         _not_rerun,
         _stamp,
         _data_without_pin,
+        _gone,
         _leak,
         _test_set,
         _eval_and_metric,

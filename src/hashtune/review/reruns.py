@@ -12,8 +12,9 @@ from typing import Any
 
 from hashtune.lineage.code import closure, read_lock
 from hashtune.lineage.lock import lookup
+from hashtune.review.reports import read_report
 from hashtune.spec.load import read_params
-from hashtune.writers import read_json, sha256_file
+from hashtune.writers import sha256_file
 
 NEVER_CHANGE = ("build/spec/valid", "build/plan/fits")
 CODE = "build/code"
@@ -133,10 +134,9 @@ def with_seconds(found: list[Rerun], base: Pipeline, head: Pipeline) -> list[Rer
     """The same with the seconds that the last machine measured for the stage, train's scaled by the
     rows of the run where both runs say how many steps they have. None: never measured."""
     for rerun in found:
-        file = base.root / "reports/machine" / f"{rerun.stage}.json"
-        if not file.is_file():
+        report = read_report(base.root, f"reports/machine/{rerun.stage}.json")
+        if report is None:
             continue
-        report = read_json(file)
         measured = [float(report[key]) for key in SECONDS if key in report]
         rerun.seconds = sum(measured) if measured else None
         if rerun.stage == "train" and rerun.seconds is not None:
@@ -150,9 +150,9 @@ def _rows(params: Mapping[str, Any], root: Path) -> float:
     each = 1.0
     for name in ("micro", "grad_accum"):
         each *= float(str(lookup(params, f"batch.{name}")))
-    report = root / "reports/pack.json"
-    if steps is None and report.is_file():
-        return float(read_json(report)["plan"]["steps"]) * each
+    report = read_report(root, "reports/pack.json")
+    if steps is None and report is not None:
+        return float(report["plan"]["steps"]) * each
     return float(str(steps)) * each if steps is not None else 1.0
 
 

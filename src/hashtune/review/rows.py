@@ -43,6 +43,7 @@ class RowDifference:
     removed: list[str] = field(default_factory=list)
     changed: list[tuple[str, str]] = field(default_factory=list)
     note: str | None = None
+    gone: bool = False  # the head names a file that it had and has not, in Git or as a .dvc file
 
 
 def data_files(params: Mapping[str, Any]) -> dict[str, DataFile]:
@@ -51,7 +52,8 @@ def data_files(params: Mapping[str, Any]) -> dict[str, DataFile]:
     data, regression = params.get("data", {}), params.get("regression", {})
     for source in data.get("sources", ()):
         role = f"data.sources.{source['name']}"
-        found[role] = DataFile(role, source["uri"], source["format"], source["sha256"])
+        form = source.get("format", "jsonl")  # a revision from before the field
+        found[role] = DataFile(role, source["uri"], form, source["sha256"])
     for role in ROLES:
         entry = data.get(role.removeprefix("data."), {})
         if entry.get("uri"):
@@ -72,7 +74,10 @@ def row_differences(
     for role in [*after, *(role for role in before if role not in after)]:
         pair = before.get(role), after.get(role)
         contents = [_hash(root, file) for root, file in zip((base, head), pair, strict=True)]
-        if contents[0] != contents[1]:
+        if _gone(base, head, *pair):
+            note = "is gone: neither Git nor a .dvc file has it in the head"
+            found.append(RowDifference(role, pair[1].uri if pair[1] else "", note=note, gone=True))
+        elif contents[0] != contents[1]:
             found.append(_difference(role, base, head, *pair))
     return found
 
@@ -101,6 +106,15 @@ def _inside(root: Path, file: DataFile) -> Path | None:
     """The file in the revision's folder, or None for a URL, a path that leaves it, or no file."""
     path = (root / file.uri).resolve()
     return path if path.is_relative_to(root.resolve()) and path.is_file() else None
+
+
+def _gone(base: Path, head: Path, old: DataFile | None, new: DataFile | None) -> bool:
+    if old is None or new is None or _inside(base, old) is None or _inside(head, new):
+        return False
+    if "://" in new.uri:
+        return False
+    paths = [Path(new.uri), *Path(new.uri).parents]
+    return not any((head / f"{path}.dvc").is_file() for path in paths)
 
 
 def _difference(
