@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from hashtune.evaluation.suites import SuiteItem, score_generated
 
 if TYPE_CHECKING:
+    from hashtune.evaluation.engines.base import Engine
     from hashtune.evaluation.generate import Progress
     from hashtune.evaluation.kept import Kept
-    from hashtune.evaluation.models import Subject
 
 
 def answer_suites(
-    subject: "Subject",
+    engine: "Engine",
     items: Sequence[SuiteItem],
     *,
     max_new_tokens: int,
@@ -31,15 +31,11 @@ def answer_suites(
     The output of a choice item is the chosen text and the log-probabilities (nats, 6 decimals).
     `kept` has the batches of an earlier, killed run.
     """
-    from hashtune.evaluation.choices import best, choice_scores
-    from hashtune.evaluation.generate import generate_answers
+    from hashtune.evaluation.choices import best
 
     generated = [item for item in items if item.kind == "generated"]
-    answers = generate_answers(
-        subject.model,
-        subject.template,
+    answers = engine.answers(
         [item.messages for item in generated],
-        stop_ids=subject.stop_ids,
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,
         progress=progress,
@@ -56,12 +52,7 @@ def answer_suites(
         for item, answer in zip(generated, answers, strict=True)
     }
     chosen = [item for item in items if item.kind == "choice"]
-    scored = choice_scores(
-        *(subject.model, subject.template, chosen),
-        batch_size=batch_size,
-        progress=progress,
-        kept=kept,
-    )
+    scored = engine.likelihoods(chosen, batch_size=batch_size, progress=progress, kept=kept)
     for item, scores in zip(chosen, scored, strict=True):
         index = best(scores)
         rounded = [round(score, 6) for score in scores]

@@ -340,11 +340,16 @@ class Checkpoint(Section):
 
 
 class Evaluation(Section):
-    """Decoding of base and adapter: greedy, one precision, one frozen batch plan."""
+    """Decoding of base and adapter: greedy, one engine, one precision, one frozen batch plan.
+    noise_items: items of each set that are answered again in other batches; likelihood_items: test
+    items whose reference is scored by likelihood. 0 is off."""
 
+    engine: Literal["transformers", "vllm"]
     base_precision: Literal["fp32", "bf16"]
     batch_size: Count
     max_new_tokens: Count
+    noise_items: Whole
+    likelihood_items: Whole
 
 
 class Suite(Section):
