@@ -30,10 +30,11 @@ explore: setup ## the property tests with new draws, until one fails or ROUNDS a
 check: setup ## lint, format and types, as the commit hook runs them
 	pre-commit run --all-files
 
-prove: setup ## the slow proofs (bench/): the real base, 10,000 mutated data files, verify, 36 kills, the gate
+prove: setup ## the slow proofs (bench/): the real base, mutated data files, verify, two clones, kills, the gate
 	python bench/prove.py
 	python bench/fuzz_data.py
 	python bench/verify_faults.py
+	python bench/two_clones.py
 	python bench/kill_anywhere.py --kills 36 --runs 6
 	python bench/gate_error_rates.py
 	pytest -m proof tests/pipeline

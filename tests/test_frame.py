@@ -108,3 +108,14 @@ def test_machine_figures_name_the_output_they_belong_to(tmp_path, monkeypatch):
     record = json.loads((tmp_path / "reports/machine/pack.json").read_text())
     assert record["output_sha256"].startswith("ba7816bf")
     assert (record["output"], record["seconds"]) == ("out", 1.5)
+
+
+def test_what_a_kill_left_of_a_report_goes_with_the_next_one(tmp_path, monkeypatch):
+    """SIGKILL inside write_bytes leaves .NAME.x.tmp beside the report."""
+    monkeypatch.chdir(tmp_path)
+    for name in (".pack.json.a1b2c3d4.tmp", ".plan.json.a1b2c3d4.tmp"):
+        (tmp_path / "reports").mkdir(exist_ok=True)
+        (tmp_path / "reports" / name).write_text("{")
+    frame.write_report("pack", {"rows": 1})
+    names = sorted(path.name for path in (tmp_path / "reports").iterdir())
+    assert names == [".plan.json.a1b2c3d4.tmp", "pack.json"]  # the other is its own stage's

@@ -17,7 +17,10 @@ LEVELS = (
     {"store", "lineage"},
     {"data", "chat", "packing", "inspection"},
     {"spec"},
-    {"records", "writers", "folders", "errors", "processes", "parts", "strict_json", "spelling"},
+    {
+        *("records", "writers", "folders", "errors", "processes", "parent", "parts"),
+        *("strict_json", "spelling"),
+    },
 )
 ALLOWED = {
     ("writers", "errors"),

@@ -31,6 +31,12 @@ def make_folder(path: Path) -> None:
         fsync_directory(folder.parent)
 
 
+def remove_leftovers(file: Path) -> None:
+    """Remove what a kill left of earlier writes of a file that one process at a time writes."""
+    for left in file.parent.glob(f".{file.name}.????????.tmp"):
+        left.unlink(missing_ok=True)
+
+
 def remove_folder(path: Path) -> None:
     """Remove a folder: whole under its name, or gone, wherever a crash comes between."""
     aside = path.with_name(f".{path.name}.removed.tmp")  # no new folder: the disk may be full

@@ -4,11 +4,9 @@ A stage module ends with `if __name__ == "__main__": frame.main("pack", run)`. E
 input, 75 stopped and resumable; anything unexpected is our fault, keeps its traceback and exits 70.
 """
 
-import ctypes
 import io
 import logging
 import os
-import signal
 import sys
 import time
 import traceback
@@ -16,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from hashtune import writers
+from hashtune import folders, writers
 from hashtune.errors import (
     EXIT_FAULT,
     EXIT_INPUT,
@@ -27,14 +25,23 @@ from hashtune.errors import (
     Stopped,
 )
 from hashtune.lineage.code import closure, environment_findings, foreign_code
+from hashtune.parent import die_with_parent
 from hashtune.spec.load import read_spec
 
-__all__ = ["closing_table", "main", "progress", "read_spec", "say", "write_machine", "write_report"]
+__all__ = [
+    "closing_table",
+    "die_with_parent",
+    "main",
+    "progress",
+    "read_spec",
+    "say",
+    "write_machine",
+    "write_report",
+]
 
 Item = TypeVar("Item")
 MACHINE = Path("reports/machine")  # what a machine measured; no stage owns it
 PROGRESS_SECONDS = 2.0
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # on CPUs with bf16 it asks for an optional package, which the lock leaves out on purpose
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
@@ -68,16 +75,6 @@ def main(stage: str, run: Callable[[], None]) -> None:
 def _fault(stage: str) -> NoReturn:
     traceback.print_exc()
     _die(f"{stage}: a fault of hashtune, not of your input (traceback above).", EXIT_FAULT)
-
-
-def die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when DVC dies: an orphan would go on, and the next `dvc repro`
-    would start a second one beside it. train catches the signal and checkpoints."""
-    if sys.platform == "linux":
-        parent = os.getppid()
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before the request was in place
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Lenient(io.FileIO):
@@ -162,7 +159,7 @@ def closing_table(title: str, rows: Mapping[str, object]) -> None:
 
 def write_report(stage: str, report: Mapping[str, Any]) -> None:
     """Write reports/<stage>.json: small, deterministic metrics that live in Git."""
-    writers.write_json(Path("reports") / f"{stage}.json", report)
+    _write(Path("reports") / f"{stage}.json", report)
 
 
 def write_machine(stage: str, measured: Mapping[str, Any], belongs_to: Path) -> None:
@@ -182,7 +179,12 @@ def write_machine(stage: str, measured: Mapping[str, Any], belongs_to: Path) -> 
         "output_sha256": writers.sha256_file(belongs_to),
         **measured,
     }
-    writers.write_json(MACHINE / f"{stage}.json", record)
+    _write(MACHINE / f"{stage}.json", record)
+
+
+def _write(file: Path, value: Mapping[str, Any]) -> None:
+    folders.remove_leftovers(file)  # DVC runs a stage once at a time in a clone
+    writers.write_json(file, value)
 
 
 def _device_name() -> str:

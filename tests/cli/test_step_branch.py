@@ -41,6 +41,7 @@ def branched(outputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         params["data"]["max_seq_len"] = 40
         params["batch"] |= {"micro": 1, "grad_accum": 2}
         params["determinism"]["threads"] = 1
+        params["plan"]["probe_steps"] = 0
         params["schedule"] |= {"name": "wsd", "warmup_fraction": None, "warmup_steps": 1}
         params["schedule"] |= {"decay": "linear", "decay_start": 3}
         params["checkpoint"]["keep_stable"] = 2

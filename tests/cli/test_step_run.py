@@ -48,6 +48,7 @@ def trained(outputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         params["data"]["max_seq_len"] = 40  # two rows: one document, and two
         params["batch"] |= {"micro": 1, "grad_accum": 2}
         params["determinism"]["threads"] = 1
+        params["plan"]["probe_steps"] = 0
         Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
         Path("dvc.lock").write_text(LOCK, encoding="utf-8")
         writers.write_json(train.CODE, {"modules": {}})

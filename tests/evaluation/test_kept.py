@@ -1,6 +1,8 @@
 """Batches answered before a kill: used again when all is the same, made again otherwise."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,6 +65,21 @@ def test_finish_forgets_everything(tmp_path, capsys):
     assert not (tmp_path / "k").exists()
     assert "1 batches were kept from a run that was stopped" in capsys.readouterr().out
     finish(None)
+
+
+def test_another_process_that_ends_meanwhile_takes_the_folder_away(tmp_path, monkeypatch):
+    """Two queue workers answer the same baseline: the first to end must not fail the second."""
+    folder = tmp_path / "k"
+    kept, make = Kept(folder), Maker([1])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: shutil.rmtree(folder, ignore_errors=True))
+        assert kept.batch("a", make) == [1]
+    kept.batch("a", make)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "is_file", lambda path: True)  # it was there when it was looked for
+        shutil.rmtree(folder)
+        assert kept.batch("a", make) == [1]
+    assert kept.found == 0
 
 
 def test_a_rate_is_not_told_of_a_run_that_went_on():

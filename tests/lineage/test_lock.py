@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hashtune.errors import InputError
-from hashtune.lineage.lock import lookup, other_plan, packed_rows, stale
+from hashtune.lineage.lock import lookup, other_plan, packed_rows, stale, stale_plan
 
 GATE = '{"verdict": "pass"}\n'
 LOCK = """schema: '2.0'
@@ -110,3 +110,17 @@ def test_a_cut_lock_is_named_with_its_cure(gate, text):
 def test_lookup_of_nested_and_absent_keys():
     assert lookup({"a": {"b": 1}}, "a.b") == 1
     assert lookup({"a": 1}, "a.b") is None
+
+
+def test_a_memory_plan_is_judged_by_its_own_params_and_those_of_its_rows(gate):
+    text = LOCK.format(path=gate.as_posix(), md5=hashlib.md5(GATE.encode()).hexdigest())
+    text = text.replace("  gate:", "  plan:")
+    assert stale_plan(text, {"optim": {"lr": 9.0}}, gate) == []  # train's own
+    made = text + "    params:\n      params.yaml:\n        batch.micro: 1\n"
+    (finding,) = stale_plan(made, {"batch": {"micro": 2}}, gate)
+    assert (finding.rule, finding.field) == ("stale-plan", "batch.micro")
+    gate.write_text("{}")
+    (finding,) = stale_plan(text, PARAMS, gate)
+    assert finding.rule == "foreign-plan"
+    (finding,) = stale_plan("stages: {}", PARAMS, gate)
+    assert finding.rule == "no-plan"

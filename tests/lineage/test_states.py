@@ -76,6 +76,20 @@ def test_a_dvc_lock_that_was_cut_anywhere(repo, end):
     assert fixes(states.cut_lock, repo) == [HEAL]
 
 
+def test_a_lock_that_a_run_changed_and_a_kill_cut_within_its_last_stage(repo):
+    """No prefix of the committed one; whole but for the outs that dvc.yaml names."""
+    (repo / "dvc.yaml").write_text(
+        "stages: {one: {cmd: echo, outs: [b]}, two: {cmd: echo, outs: [c: {push: false}]}}\n"
+    )
+    changed = LOCK.replace("0cc175b9", "1cc175b9")
+    (repo / "dvc.lock").write_text(changed)
+    assert fixes(states.cut_lock, repo) == []
+    lines = changed.splitlines(keepends=True)
+    for end in range(1, len(lines) - 1):  # the last line holds the last hash
+        (repo / "dvc.lock").write_text("".join(lines[:end]))
+        assert fixes(states.cut_lock, repo) == [HEAL], end
+
+
 def test_a_dvc_lock_that_is_gone(repo):
     (repo / "dvc.lock").unlink()
     assert fixes(states.cut_lock, repo) == ["git checkout dvc.lock"]

@@ -3,7 +3,8 @@
 `saved` is what autograd keeps between forward and backward (saved_tensors_hooks, parameters left
 out); `peak` is the most bytes alive at once during forward and backward, followed storage by
 storage. Stated margins: saved within 1 % (with dropout up to 20 % above: two blocks are few); the
-estimate of a step is never below its real peak and at most 35 % above it, with checkpointing 50 %.
+estimate of a step within 5 % below and 15 % above its real peak here, where a block is small beside
+what does not grow, and within 10 % of it in the plan's own cases (test_within_ten_percent).
 """
 
 import os
@@ -22,7 +23,6 @@ from hashtune.memory.activations import activation_bytes, estimate, saved_bytes
 from hashtune.memory.closed_form import (
     LOSS_CHUNK,
     Workload,
-    dequantisation_bytes,
     loss_bytes,
     static_bytes,
 )
@@ -328,8 +328,9 @@ SETTINGS: list[dict[str, Any]] = [
 
 def estimate_of_the_step(work: Workload) -> int:
     """Everything that is allocated during forward and backward."""
-    gradients = static_bytes(work)["gradients"]
-    return activation_bytes(work) + loss_bytes(work) + dequantisation_bytes(work) + gradients
+    before = ("weights", "adapter", "master", "optimizer", "overhead")
+    buckets = estimate(replace(work, accumulates=work.full))
+    return sum(count for name, count in buckets.items() if name not in before)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -339,7 +340,7 @@ def test_saved_bytes_and_peak(settings: dict[str, Any]) -> None:
     # nothing before the first adapter needs a gradient; with two blocks and dropout that shows
     margin = 1.20 if work.dropout else 1.01
     assert 0.999 <= saved_bytes(work) / measure_saved(trainee, rows) <= margin
-    assert 1.0 <= estimate_of_the_step(work) / measure_peak(trainee, rows) <= 1.35
+    assert 0.95 <= estimate_of_the_step(work) / measure_peak(trainee, rows) <= 1.15
 
 
 @pytest.mark.parametrize(("layers", "settings"), CHECKPOINTED, ids=str)
@@ -350,7 +351,34 @@ def test_saved_bytes_and_peak_with_checkpointing(layers: int, settings: dict[str
     trainee, rows = make_trainee(work, "llama", config), make_rows(work)
     assert set_checkpointing(trainee, chosen(work)) == work.recomputed_blocks
     assert 0.999 <= saved_bytes(work) / measure_saved(trainee, rows) <= 1.01
-    assert 1.0 <= estimate_of_the_step(work) / measure_peak(trainee, rows) <= 1.5
+    assert 0.95 <= estimate_of_the_step(work) / measure_peak(trainee, rows) <= 1.15
+
+
+@pytest.mark.parametrize("chunk", [16, 512])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+@pytest.mark.parametrize("method", ["lora", "qlora", "full"])
+@pytest.mark.parametrize("tokens", [24, 48, 96])
+def test_within_ten_percent(
+    tokens: int, method: str, checkpointing: Any, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every method, with and without checkpointing, loss in chunks and whole, three lengths."""
+    methods: dict[str, Any] = {
+        "lora": {},
+        "qlora": {"quantization": "nf4", "precision": "bf16"},
+        "full": FULL,
+    }
+    monkeypatch.setattr(training_loss, "CHUNK", chunk)
+    config = TINY | {"vocab_size": 1024, "num_hidden_layers": 3}
+    work = work_for(
+        config | {"model_type": "llama"},
+        **{"longest_row": tokens, "trained": tokens - 1, "masked": False, "loss_chunk": chunk},
+        checkpointing=checkpointing,
+        **methods[method],
+    )
+    trainee, rows = make_trainee(work, "llama", config), make_rows(work)
+    set_checkpointing(trainee, chosen(work))
+    peak = measure_peak(trainee, rows)
+    assert estimate_of_the_step(work) / peak == pytest.approx(1, abs=0.1)
 
 
 def test_planted_fault_checkpointing_that_is_not_set_shows_in_saved_and_peak() -> None:
@@ -374,7 +402,7 @@ def test_peak_when_fused_logits_dominate(precision: str) -> None:
     work = work_for(config | {"model_type": "llama"}, precision=precision, fused=True, **DOCUMENTS)
     peak = measure_peak(make_trainee(work, "llama", config), make_rows(work))
     assert loss_bytes(work) > activation_bytes(work)
-    assert 1.0 <= estimate_of_the_step(work) / peak <= 1.20
+    assert 0.98 <= estimate_of_the_step(work) / peak <= 1.10
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -387,7 +415,7 @@ def test_peak_when_logits_dominate(
     work = work_for(config | {"model_type": "llama"}, precision=precision, loss_chunk=chunk)
     peak = measure_peak(make_trainee(work, "llama", config), make_rows(work))
     assert loss_bytes(work) > activation_bytes(work)
-    assert 1.0 <= estimate_of_the_step(work) / peak <= 1.20
+    assert 0.98 <= estimate_of_the_step(work) / peak <= 1.10
 
 
 @pytest.mark.parametrize(
@@ -403,7 +431,7 @@ def test_other_families(model_type: str, precision: str) -> None:
 def test_a_formula_that_forgets_a_tensor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     work = work_for(TINY | {"model_type": "llama"})
     measured = measure_saved(make_trainee(work, "llama", TINY), make_rows(work))
-    monkeypatch.setattr(activations, "_mlp_bytes", lambda work: 2 * 160 * 4)
+    monkeypatch.setattr(activations, "mlp_bytes", lambda work: 2 * 2 * 160 * 4)
     assert saved_bytes(work) / measured < 0.9
 
 
@@ -448,15 +476,14 @@ def reckoned_and_measured(config: dict[str, Any], tokens: int, optimizer: Any) -
 )
 @pytest.mark.parametrize("tokens", [TOKENS, 4])
 def test_a_whole_step_is_reckoned(optimizer: str, tokens: int) -> None:
-    """Of full fine-tuning, never below the peak and at most 20 % above it. Of 4 tokens the update
-    is the peak of some."""
+    """Of full fine-tuning, within 10 %. Of 4 tokens the update is the peak of some."""
     reckoned, measured = reckoned_and_measured(TINY, tokens, optimizer)
-    assert 1.0 <= reckoned / measured <= 1.2
+    assert 0.99 <= reckoned / measured <= 1.1
 
 
 def test_planted_fault_an_optimizer_that_keeps_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the moments are forgotten."""
-    monkeypatch.setattr("hashtune.memory.closed_form.optimizer_bytes", lambda *_: 0)
+    monkeypatch.setattr("hashtune.memory.closed_form.optimizer_bytes", lambda *_, **__: 0)
     reckoned, measured = reckoned_and_measured(TINY, TOKENS, "adamw")
     assert reckoned < measured
 
@@ -466,7 +493,7 @@ def test_planted_fault_fp16_reckoned_as_fp32_is_caught(monkeypatch: pytest.Monke
     trainee, rows = make_trainee(work, "llama", TINY), make_rows(work)
     monkeypatch.setitem(closed_form.BYTES, "fp16", 4)
     assert saved_bytes(work) / measure_saved(trainee, rows) > 1.2
-    assert estimate_of_the_step(work) / measure_peak(trainee, rows) > 1.35
+    assert estimate_of_the_step(work) / measure_peak(trainee, rows) > 1.15
 
 
 @pytest.mark.parametrize(

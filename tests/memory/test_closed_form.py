@@ -18,6 +18,7 @@ from hashtune.memory.closed_form import (
 from hashtune.memory.full import optimizer_parts
 from hashtune.memory.shapes import read_shape
 from hashtune.training import loss
+from hashtune.training.fused import attention
 
 SHAPE = read_shape(
     {
@@ -175,6 +176,19 @@ def test_more_work_never_needs_less(more: dict[str, object]) -> None:
 
 def test_the_chunk_is_the_training_loop_s() -> None:
     assert loss.CHUNK == LOSS_CHUNK
+
+
+def test_the_block_of_queries_is_the_fused_attention_s() -> None:
+    assert attention.BLOCK == QUERY_BLOCK
+
+
+def test_fused_attention_s_backward_has_three_tensors_of_a_block_of_queries() -> None:
+    """32 heads, 128 queries, 4,096 keys, 2 bytes: 33,554,432 each. Of 100 tokens 100 by 100."""
+    work = replace(WORK, masked=False, by_document=True, fused=True, device="cpu")
+    assert query_block_bytes(work) == 3 * 33_554_432
+    assert query_block_bytes(replace(work, longest_row=100)) == 3 * 32 * 100 * 100 * 2
+    for other in ({"dropout": True}, {"fused": False}, {"device": "cuda"}):
+        assert query_block_bytes(replace(work, **other)) == 0  # torch's attention
 
 
 FULL = replace(WORK, full=True, targets=(), r=0)

@@ -118,7 +118,7 @@ def test_config_faults() -> None:
         "vocab_size",
     }
     with pytest.raises(
-        InputError, match=r"'qwen33' has no memory formula here; did you mean 'qwen3'"
+        InputError, match="'qwen33' has no memory formula here: Unrecognized model identifier"
     ):
         read_shape(SMOLLM2 | {"model_type": "qwen33"})
 

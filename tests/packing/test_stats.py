@@ -2,8 +2,9 @@
 
 from dataclasses import asdict
 
-from hashtune.packing.stats import row_stats, step_shape, step_stats
+from hashtune.packing.stats import row_stats, step_stats
 from hashtune.packing.steps import Step
+from hashtune.packing.worst_row import step_shape
 from hashtune.records import Row
 
 ROWS = [

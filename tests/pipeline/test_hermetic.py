@@ -11,11 +11,15 @@ import yaml
 from hashtune.lineage.differences import first_difference
 from hashtune.spec.load import read_spec
 from hashtune.spec.pins import pinned_files
+from hashtune.store.numerics import ON_THE_CPU
 
 # places and listeners; HASHTUNE_PROCESSES changes no byte (tests/chat, tests/stages)
 VARIABLES = {"HASHTUNE_HOME", "HASHTUNE_TRACKERS", "HASHTUNE_PROCESSES"}
+VARIABLES |= set(ON_THE_CPU)  # asked for to be refused
 VARIABLES |= {"PYARROW_IGNORE_TIMEZONE"}  # pyarrow asks, for datetimes, which we write none
-# what changes no output, and why it is asked for
+# what changes no output, and why it is asked for. Two files of the project are told aside and
+# absent here: build/prepare/train.parquet names the lines of a skipped step, reports/plan.json is
+# what train compares its first steps' memory with, and may only stop it.
 ALLOWED = {
     "spec": ("program: git",),  # which files of conf/ Git knows
     # dvclive looks for a DVC repository's settings; urllib3 asks whether there is IPv6

@@ -4,6 +4,7 @@ import shutil
 import signal
 import time
 
+import pytest
 import yaml
 
 
@@ -56,6 +57,29 @@ def test_killed_train_continues_to_the_same_bits(toy):
     output = toy.run("dvc", "repro", "-f", "-s", "train")
     assert "resuming after step" in output
     assert toy.adapter_sha256() == before
+
+
+@pytest.mark.proof
+def test_a_dvc_killed_between_the_end_of_train_and_its_record_trains_once(toy):
+    results = toy.home / "store/runs"
+    toy.run("hashtune", "compose", "experiment=toy", "optim.lr=0.02")
+    known = set(results.glob("*/result/manifest.json"))
+    with toy.start("dvc", "repro", "-s", "train") as process:
+        while process.poll() is None and set(results.glob("*/result/manifest.json")) == known:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL, "the test was too slow to kill DVC"
+    assert not list(results.glob("*/step-*"))
+    output = toy.run("dvc", "repro", "-s", "train")
+    assert "took the result of the run that ended here before DVC could record it" in output
+    assert "step 1/6" not in output
+    taken = toy.adapter_sha256()
+    output = toy.run("dvc", "repro", "-f", "-s", "train")  # recorded now: a forced run trains
+    assert "starting at step 1" in output
+    assert toy.adapter_sha256() == taken
+    output = toy.run("dvc", "repro", "-f", "-s", "train")  # with the bytes that dvc.lock has
+    assert "starting at step 1" in output
 
 
 def test_a_checkpoint_of_another_identity_is_not_used(toy):

@@ -74,6 +74,8 @@ def test_a_hidden_read_of_the_environment(toy):
         (("v9.9.9",), "no-revision"),
         (("--steps", "0"), "bad-number"),
         (("--kill", "2"), "contradiction"),
+        (("--resume", "--steps", "1"), "contradiction"),  # before anything is run
+        (("--resume", "--steps", "5", "--kill", "5"), "contradiction"),
     ],
 )
 def test_bad_input_is_refused(toy, arguments, rule):

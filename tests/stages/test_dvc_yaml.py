@@ -18,10 +18,13 @@ STAGES = (
 # peak its speed is compared with, and the source lines it names when it skips a step
 NO_BITS = {
     *("checkpoint.every_steps", "checkpoint.keep_last"),
-    *("hardware.device", "hardware.peak_tflops"),
+    "hardware.device",
+    *(f"hardware.peak_tflops.{precision}" for precision in ("fp32", "tf32", "bf16", "fp16")),
+    *("plan.probe_steps", "plan.margin"),  # they can only stop a run
 }
 ONLY_TOLD = {
     ("train", "build/prepare/train.parquet"),
+    ("train", "reports/plan.json"),  # what was planned, to compare with what is measured
     ("tokenize", "build/replay/answers.jsonl"),  # named in findings, never read
 }
 

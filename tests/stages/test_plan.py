@@ -1,5 +1,6 @@
 """Stage plan end to end: fits, or is refused with the term to blame; no torch."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -23,6 +24,7 @@ SETTINGS: dict[str, Any] = {
     "quantization.type": "none",
     "precision": "fp32",
     "kernels": "plain",
+    "plan.rehearse": False,
     "batch.micro": 2,
     "hardware.name": "box",
     "hardware.memory_gb": 16.0,
@@ -47,12 +49,14 @@ PROMPT = {
     "method.virtual_tokens": 20,
     "batch.attention": "mask",
 }
+PACKED = Path("build/pack/train.parquet")
 FITS, REPORT = Path("build/plan/fits"), Path("reports/plan.json")
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(REPOSITORY / "conf/hardware", "conf/hardware")
     write_params()
     writers.write_json(
         Path("build/base/manifest.json"),
@@ -76,6 +80,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     writers.write_parquet(
         folder / "steps.parquet", [asdict(step) for step in steps], records.step_schema()
     )
+    held_out = Row(0, ["e"], [30], [1] * 30, [-100] * 20 + [1] * 10)
+    writers.write_parquet(folder / "eval.parquet", [asdict(held_out)], records.row_schema())
     return tmp_path
 
 
@@ -155,13 +161,29 @@ def test_steps_before_a_branch_cost_nothing(checkout: Path) -> None:
         plan.run()
 
 
+def without_workload(report: dict[str, Any]) -> dict[str, Any]:
+    """Its figures; the settings behind them are another's."""
+    return {name: value for name, value in report.items() if name != "workload_sha256"}
+
+
 def test_tf32_is_planned_as_fp32(checkout: Path) -> None:
-    write_params(**{"hardware.device": "cuda"})
+    same = {"hardware.device": "cuda", "hardware.peak_tflops.tf32": 0.22}
+    write_params(**same)
     plan.run()
-    fp32 = writers.read_json(REPORT)
-    write_params(**{"hardware.device": "cuda", "precision": "tf32"})
+    fp32 = without_workload(writers.read_json(REPORT))
+    write_params(**same, precision="tf32")
     plan.run()
-    assert writers.read_json(REPORT) == fp32
+    tf32 = without_workload(writers.read_json(REPORT))
+    assert tf32 | {"precision": "fp32", "cards": fp32["cards"]} == fp32 | {
+        "cheapest_card": tf32["cheapest_card"]
+    }
+
+
+def test_a_precision_without_a_unit_is_refused(checkout: Path) -> None:
+    write_params(**{"hardware.peak_tflops.bf16": None, "precision": "bf16"})
+    with pytest.raises(InputError, match=r"box has no unit for bf16; it has fp32, fp16"):
+        plan.run()
+    assert not FITS.exists()
 
 
 def test_parameters_without_master_weights_take_two_bytes(checkout: Path) -> None:
@@ -252,10 +274,50 @@ def test_too_large_is_refused_and_nothing_written(checkout: Path) -> None:
         plan.run()
     text = str(caught.value)
     assert "box has 1.00 GB; the largest part is activations" in text
-    for change in ("batch.micro=1", "method=qlora", "precision=bf16", "data.max_seq_len=200"):
+    for change in (
+        *("batch.micro=1 batch.grad_accum=2", "method=qlora", "precision=bf16"),
+        "data.max_seq_len=200",
+    ):
         assert f"{change} saves" in text
     assert not FITS.exists()
     assert not REPORT.exists()
+
+
+def test_the_longest_example_decides_not_the_average(checkout: Path) -> None:
+    """99 rows of 20 tokens and one of 400: what is refused is the one."""
+    rows = [Row(n, [f"short{n}"], [20], [1] * 20, [-100] * 10 + [1] * 10) for n in range(99)] + [
+        Row(99, ["long"], [400], [1] * 400, [-100] * 350 + [1] * 50)
+    ]
+    table = [asdict(row) for row in rows]
+    writers.write_parquet(PACKED, table[:99], records.row_schema())
+    limit = {"batch.micro": 1, "hardware.memory_gb": 1.4, "hardware.overhead_gb": 0.5}
+    write_params(**limit)
+    plan.run()
+    assert writers.read_json(REPORT)["longest_row_that_fits"] < 400
+    for file in (FITS, REPORT):
+        file.unlink()
+    writers.write_parquet(PACKED, table, records.row_schema())
+    with pytest.raises(InputError) as caught:
+        plan.run()
+    text = str(caught.value)
+    assert "Row 99 with 400 tokens decides; the longest example is long with 400" in text
+    assert "first " in text
+    assert not FITS.exists()
+
+
+def test_every_machine_of_conf_is_weighed_and_the_longest_example_named(checkout: Path) -> None:
+    plan.run()
+    report = writers.read_json(REPORT)
+    names = [file.stem for file in Path("conf/hardware").glob("*.yaml")]
+    assert sorted(card["name"] for card in report["cards"]) == sorted(names)
+    assert report["cheapest_card"] in names
+    assert report["longest_example"] == {"id": "c", "tokens": 400, "row": 1}
+    assert report["longest_row_that_fits"] > 400
+    assert report["chart"][-1].startswith("needed")
+    lost = [change for change in report["changes"] if change["kind"] == "data"]
+    assert lost[0]["setting"] == "data.max_seq_len=200"
+    assert (lost[0]["lost_examples"], lost[0]["of_examples"]) == (1, 3)
+    assert lost[0]["lost_tokens"] == 0.8  # 400 of 500
 
 
 def test_a_changed_price_or_machine_leaves_fits_alone(checkout: Path) -> None:
@@ -306,9 +368,80 @@ def test_a_plan_that_forgets_activations_would_pass(
     write_params(**{"hardware.memory_gb": 1.6})
     with pytest.raises(InputError, match="does-not-fit"):
         plan.run()
-    monkeypatch.setattr("hashtune.memory.activations.activation_bytes", lambda work: 0)
+    for name in ("saved_bytes", "block_workspace"):
+        monkeypatch.setattr(f"hashtune.memory.activations.{name}", lambda work: 0)
     plan.run()
     assert FITS.exists()
+
+
+def test_a_refusal_by_the_closed_form_needs_no_torch(checkout: Path) -> None:
+    """The rehearsal is asked for and never begun."""
+    write_params(**{"plan.rehearse": True, "hardware.memory_gb": 1.0})
+    code = (
+        "import sys\n"
+        "from hashtune.errors import InputError\n"
+        "from hashtune.stages import plan\n"
+        "try:\n    plan.run()\nexcept InputError as error:\n    print(error)\n"
+        "print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "does-not-fit" in done.stdout
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+SMALL |= {"num_key_value_heads": 2, "intermediate_size": 160, "vocab_size": 512}
+
+
+def with_small_base() -> None:
+    manifest = Path("build/base/manifest.json")
+    base = writers.read_json(manifest)
+    writers.write_json(manifest, base | {"config": CONFIG | SMALL})
+
+
+def test_what_fits_is_rehearsed(checkout: Path) -> None:
+    """Beside the closed form, which is an estimate from above; the same bytes each time."""
+    with_small_base()
+    write_params(**{"plan.rehearse": True})
+    plan.run()
+    text = REPORT.read_text(encoding="utf-8")
+    report = writers.read_json(REPORT)
+    rehearsal = report["rehearsal"]
+    phases = ["load", "forward", "loss", "backward", "optimizer", "evaluation", "save"]
+    assert sorted(rehearsal["phases_bytes"]) == sorted(phases)
+    assert rehearsal["fits"] is True
+    assert rehearsal["peak_bytes"] == rehearsal["phases_bytes"][rehearsal["peak_phase"]]
+    assert rehearsal["closed_form_bytes"] + 5e8 == sum(report["buckets_bytes"].values())
+    assert 0.9 < rehearsal["closed_form_over_peak"] < 1.5
+    assert len(rehearsal["largest_tensors"]) == 10
+    lines = {tensor["line"] for tensor in rehearsal["largest_tensors"]}
+    assert any(line.startswith("transformers/models/llama/") for line in lines)
+    assert str(REPOSITORY) not in text
+    assert "site-packages" not in text
+    plan.run()
+    assert REPORT.read_text(encoding="utf-8") == text
+
+
+def test_a_rehearsal_that_does_not_fit_is_refused(checkout: Path) -> None:
+    """On CUDA segments count: tensors above 1 MiB are cut from 20 MiB, which the closed form does
+    not know. 5 rows of 400 tokens, 160 wide, are 1.28 MB each."""
+    with_small_base()
+    write_params(
+        **{
+            "plan.rehearse": True,
+            "hardware.device": "cuda",
+            "hardware.memory_gb": 0.035,
+            "hardware.overhead_gb": 0.0,
+            "batch.micro": 5,
+        }
+    )
+    with pytest.raises(InputError) as caught:
+        plan.run()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("does-not-fit", "hardware.memory_gb")
+    assert "the rehearsed step needs" in finding.message
+    assert finding.fix.startswith("first ")
+    assert not FITS.exists()
 
 
 def test_pack_and_plan_start_without_torch() -> None:
@@ -341,3 +474,23 @@ def test_a_base_that_changes_its_logits_is_refused_before_training(
     manifest["config"] = {n: v for n, v in manifest["config"].items() if n not in changed}
     writers.write_json(checkout / "build/base/manifest.json", manifest)
     plan.run()
+
+
+def test_the_report_says_which_workload_it_is_for(checkout: Path) -> None:
+    """By what decides its memory: a rate or a price is none of it."""
+
+    def workload(**changes: Any) -> str:
+        write_params(**changes)
+        plan.run()
+        return str(writers.read_json(REPORT)["workload_sha256"])
+
+    first = workload()
+    same = {"optim.lr": 0.5, "hardware.price_per_hour": 9.0, "hardware.name": "other"}
+    assert workload(**same) == first
+    others = ({"method.r": 8}, {"batch.micro": 1}, {"precision": "bf16"}, {"kernels": "fused"})
+    seen = [workload(**change) for change in (*others, {"optim.name": "sgd"})]
+    assert len({first, *seen}) == 6
+    write_params()
+    file = plan.PACK / "eval.parquet"
+    file.write_bytes(b"other")
+    assert workload() not in {first, *seen}

@@ -13,7 +13,13 @@ import pytest
 import torch
 
 from hashtune.errors import InputError
-from hashtune.store.numerics import OVERRIDE, overridden, set_fp32_products
+from hashtune.store.numerics import (
+    ON_THE_CPU,
+    OVERRIDE,
+    other_kernels,
+    overridden,
+    set_fp32_products,
+)
 
 OPERATIONS = [("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn")]
 CPU = [("mkldnn", "conv"), ("mkldnn", "rnn")]
@@ -118,3 +124,31 @@ def test_what_nvidia_s_libraries_read_themselves_is_refused(
         set_fp32_products(products)
     assert [(f.rule, f.field) for f in caught.value.findings] == [("environment", "precision")]
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", ON_THE_CPU)
+def test_what_the_cpu_s_libraries_read_themselves_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert other_kernels({"OMP_NUM_THREADS": "1", "PATH": "x"}) == []  # set_num_threads overrides
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(InputError, match=f"fix: unset {name}") as caught:
+        set_fp32_products("ieee")
+    assert [(f.rule, f.field) for f in caught.value.findings] == [("environment", "determinism")]
+    monkeypatch.undo()
+
+
+def test_planted_fault_such_a_variable_does_change_the_bits() -> None:
+    """Why they are refused: without it nobody would know what gave the other digits."""
+    code = (
+        "import torch, hashlib\n"
+        "torch.set_num_threads(1)\n"
+        "x = torch.randn(300, 576, generator=torch.Generator().manual_seed(1))\n"
+        "print(hashlib.sha256(torch.softmax(x.exp(), -1).sum(0).numpy().tobytes()).hexdigest())\n"
+    )
+    command, seen = [sys.executable, "-c", code], set()
+    for variables in ({}, {"OMP_NUM_THREADS": "2"}, {"ATEN_CPU_CAPABILITY": "default"}):
+        environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | variables
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        seen.add(run.stdout)
+    assert len(seen) == 2  # the number of threads is the spec's, the kernels are not

@@ -33,6 +33,7 @@ TINY: Params = {
     "optim": {"lr": 0.01, "weight_decay": 0.01},
     "batch": {"micro": 2},
     "determinism": {"threads": 1},
+    "plan": {"probe_steps": 1},
     "checkpoint": {
         **{"every_steps": 2, "keep_last": 1, "eval_every_steps": 2, "samples": 1},
         "max_skipped_steps": 0,

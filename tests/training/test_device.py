@@ -28,6 +28,7 @@ TINY: dict[str, dict[str, Any]] = {
     "method": {"r": 2, "alpha": 4.0, "dropout": 0.1},
     "batch": {"micro": 2, "layout": "padding_free"},
     "determinism": {"threads": 1},
+    "plan": {"probe_steps": 1},
     "checkpoint": {
         **{"every_steps": 1, "keep_last": 1, "eval_every_steps": 1, "samples": 1},
         "keep_stable": None,

@@ -309,7 +309,8 @@ def test_a_crash_at_every_call_of_the_end_keeps_state_or_result(
 
     def end(run: Path) -> None:
         folder = run.with_name(run.name + "-out")
-        finish(run, {name: folder / name for name in OUTPUTS})
+        outs = {name: folder / name for name in OUTPUTS}
+        finish(run, outs, lock=folder / "dvc.lock")
 
     for run in crashes(prepare, end, tmp_path, power=power):
         folder, notes = checkpoints.newest(run)

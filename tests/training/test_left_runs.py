@@ -5,7 +5,8 @@ import json
 
 import torch
 
-from hashtune.training import checkpoint
+from hashtune import folders
+from hashtune.training import checkpoint, intact
 from hashtune.training.left_runs import left_runs
 
 
@@ -51,3 +52,21 @@ def test_a_trainer_at_work_is_named(tmp_path):
         handle.flush()
         (left,) = left_runs(tmp_path)
     assert left.holder == "pid 12 on here"
+
+
+def test_a_checkpoint_that_is_pruned_while_it_is_read_is_no_fault(tmp_path, monkeypatch):
+    """doctor, while a queue trains: planted between the look at the manifest and the reading."""
+    run = tmp_path / "runs/a"
+    save(run, 20)
+    save(run, 40)
+    real = intact._read_manifest
+
+    def pruned(path):
+        if path.parent.name == "step-00000040":
+            folders.remove_folder(path.parent)
+        return real(path)
+
+    monkeypatch.setattr(intact, "_read_manifest", pruned)
+    (left,) = left_runs(tmp_path)
+    assert left.step == 20
+    assert left.reasons == ["step 40: was removed meanwhile"]

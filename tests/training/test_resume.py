@@ -15,6 +15,7 @@ from hashtune.training import checkpoint as checkpoints
 from hashtune.training import loop as loops
 from hashtune.training.loop import Loop
 from hashtune.training.plan import Plan
+from hashtune.training.step import EvalResult
 
 MakeLoop = Callable[..., Loop]
 
@@ -101,6 +102,43 @@ def test_a_broken_newest_checkpoint_costs_steps_but_no_bits(
         "  step-00000005 skipped: state.json is missing",
         "  resuming after step 4 from step-00000004",
     ]
+    assert equal(straight, resumed)
+
+
+def best_at_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The eval loss only rises after step 2."""
+    losses: dict[int, float] = {}
+
+    def evaluate(*arguments: Any, **options: Any) -> EvalResult:
+        digest = hash(tuple(float(p.detach().sum()) for p in arguments[0].parameters.values()))
+        return EvalResult(losses.setdefault(digest, 1.0 + len(losses)), 0.5)
+
+    monkeypatch.setattr(loops, "evaluate_loss", evaluate)
+
+
+@pytest.mark.parametrize(("every", "told"), [(1, "resuming after step 1"), (2, None)])
+def test_a_broken_best_checkpoint_is_seen_at_the_start_not_at_the_end(
+    every: int, told: str | None, make_loop: MakeLoop, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Without it the run could not hand out its adapter, hours later and every time again."""
+    best_at_2(monkeypatch)
+    changes = {"every_steps": every, "keep_last": 9, "select": "best"}
+    straight = make_loop("straight", **changes)
+    straight.run()
+    assert straight.adapter_step == 2
+    with pytest.raises(Stopped):
+        make_loop("cut", stop_after=5, **changes).run()
+    (tmp_path / "cut" / "step-00000002" / "state.json").write_text("{")
+    said: list[str] = []
+    resumed = make_loop("cut", said=said, **changes)
+    if told is None:
+        with pytest.raises(InputError, match="no-checkpoint"):
+            resumed.run()
+        return
+    resumed.run()
+    skipped = "skipped: its best one, step-00000002: state.json has 1 bytes"
+    assert said[0].startswith(f"  step-00000005 {skipped}")
+    assert any(line.startswith(f"  {told}") for line in said)
     assert equal(straight, resumed)
 
 

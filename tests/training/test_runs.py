@@ -1,5 +1,7 @@
 """Run folders: identity, one trainer at a time, what a finished run leaves."""
 
+import fcntl
+import hashlib
 import os
 import subprocess
 import sys
@@ -13,9 +15,11 @@ import pytest
 
 from hashtune import writers
 from hashtune.errors import Stopped
+from hashtune.training.handed import unrecorded
 from hashtune.training.runs import exclusive, finish, take_result, train_identity
 from hashtune.training.signals import StopRequest
 
+LOCK = Path("no/dvc.lock")
 PARTS: dict[str, Any] = {
     "inputs": {"build/pack/train.parquet": "a" * 64, "build/code/train.json": "b" * 64},
     "optim": {"lr": 1e-4, "name": "adamw"},
@@ -100,10 +104,10 @@ def test_the_second_trainer_waits_and_takes_the_result(
         fill(first, "trained")
 
         def end() -> None:
-            finish(run, outputs(first))
+            finish(run, outputs(first), lock=LOCK)
             process.stdin.close()  # type: ignore[union-attr]
 
-        timer = threading.Timer(0.3, end)
+        timer = threading.Timer(0.6, end)
         timer.start()
         with exclusive(run, StopRequest()) as lock:
             assert lock.waited
@@ -116,11 +120,23 @@ def test_the_second_trainer_waits_and_takes_the_result(
 
 def test_a_killed_holder_frees_the_lock(tmp_path: Path) -> None:
     with held_elsewhere(tmp_path / "run") as process:
-        timer = threading.Timer(0.1, process.kill)
+        timer = threading.Timer(0.6, process.kill)
         timer.start()
         with exclusive(tmp_path / "run", StopRequest()) as lock:
             assert lock.waited
             assert not take_result(tmp_path / "run", outputs(tmp_path))
+        timer.join()
+
+
+def test_a_look_at_the_lock_is_no_trainer(tmp_path: Path) -> None:
+    """`hashtune doctor` tries the lock of every run: a forced run must not take an old result."""
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_EX)
+        timer = threading.Timer(0.05, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        timer.start()
+        with exclusive(tmp_path, StopRequest()) as lock:
+            assert not lock.waited
         timer.join()
 
 
@@ -146,17 +162,66 @@ def test_finish_keeps_the_outputs_and_drops_the_resume_state(tmp_path: Path) -> 
         (run / name).mkdir(parents=True)
     writers.write_text(run / "result" / "adapter" / "stale", "of an earlier run")
     fill(tmp_path, "trained")
-    finish(run, outputs(tmp_path))
+    finish(run, outputs(tmp_path), lock=LOCK)
     assert sorted(path.name for path in run.iterdir()) == ["result"]
     found = sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file())
-    assert found == ["result/adapter/weights", "result/report.json"]
+    assert found == ["result/adapter/weights", "result/manifest.json", "result/report.json"]
 
 
 def test_taking_a_result_replaces_what_lies_there(tmp_path: Path) -> None:
     fill(tmp_path / "one", "trained")
-    finish(tmp_path / "run", outputs(tmp_path / "one"))
+    finish(tmp_path / "run", outputs(tmp_path / "one"), lock=LOCK)
     fill(tmp_path / "two", "other")
     writers.write_text(tmp_path / "two" / "adapter" / "stale", "x")
     assert take_result(tmp_path / "run", outputs(tmp_path / "two"))
     assert [path.name for path in (tmp_path / "two" / "adapter").iterdir()] == ["weights"]
     assert (tmp_path / "two" / "adapter" / "weights").read_text() == "trained"
+
+
+@pytest.mark.parametrize("damage", ["result/adapter/weights", "result/manifest.json"])
+def test_a_damaged_result_is_not_taken(damage: str, tmp_path: Path) -> None:
+    fill(tmp_path / "one", "trained")
+    finish(tmp_path / "run", outputs(tmp_path / "one"), lock=LOCK)
+    file = tmp_path / "run" / damage
+    file.write_bytes(file.read_bytes()[:-2] + b"?")
+    assert not take_result(tmp_path / "run", outputs(tmp_path / "two"))
+    assert not (tmp_path / "two").exists()
+
+
+def recorded(report: Path) -> str:
+    """A dvc.lock that holds this report."""
+    return f"path: reports/train.json\n md5: {hashlib.md5(report.read_bytes()).hexdigest()}\n"
+
+
+def test_a_result_that_dvc_did_not_live_to_record_is_known(tmp_path: Path) -> None:
+    run, lock, other = tmp_path / "run", tmp_path / "dvc.lock", tmp_path / "other.lock"
+    lock.write_text("of the stages before\n")
+    other.write_text("of the stages before\n")
+    fill(tmp_path, "trained")
+    finish(run, outputs(tmp_path), lock=lock)
+    assert unrecorded(run, lock, report="report.json")
+    assert not unrecorded(run, other, report="report.json")  # another clone trains itself
+    assert not unrecorded(tmp_path / "none", lock, report="report.json")
+
+
+@pytest.mark.parametrize("what", ["recorded", "touched", "gone"])
+def test_after_dvcs_record_a_forced_run_trains(what: str, tmp_path: Path) -> None:
+    run, lock = tmp_path / "run", tmp_path / "dvc.lock"
+    lock.write_text("of the stages before\n")
+    fill(tmp_path, "trained")
+    finish(run, outputs(tmp_path), lock=lock)
+    if what == "recorded":
+        lock.write_text(recorded(run / "result/report.json"))
+    elif what == "touched":  # `git checkout dvc.lock` after it
+        os.utime(lock, ns=(1, 1))
+    else:
+        lock.unlink()
+    assert not unrecorded(run, lock, report="report.json")
+
+
+def test_a_forced_run_that_left_dvc_lock_as_it_was_is_recorded(tmp_path: Path) -> None:
+    run, lock = tmp_path / "run", tmp_path / "dvc.lock"
+    fill(tmp_path, "trained")
+    lock.write_text(recorded(outputs(tmp_path)["report.json"]))
+    finish(run, outputs(tmp_path), lock=lock)
+    assert not unrecorded(run, lock, report="report.json")

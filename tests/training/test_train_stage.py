@@ -28,6 +28,7 @@ from hashtune.training.plan import Plan
 from hashtune.training.signals import StopRequest
 from hashtune.training.step import EvalResult, StepResult
 
+PEAKS = {"fp32": 989.0, "tf32": 989.0, "bf16": 989.0, "fp16": 989.0}
 SECTIONS: dict[str, Any] = {
     "base_model": {
         "name": "synthetic",
@@ -110,11 +111,13 @@ SECTIONS: dict[str, Any] = {
         "device": "cpu",
         "memory_gb": 16.0,
         "overhead_gb": 1.0,
-        "peak_tflops": 0.1,
+        "peak_tflops": {"fp32": 0.1, "tf32": None, "bf16": 0.1, "fp16": 0.1},
+        "bandwidth_gbs": None,
         "expected_utilisation": 0.6,
         "price_per_hour": 0.0,
         "currency": "USD",
     },
+    "plan": {"rehearse": False, "probe_steps": 1, "margin": 0.15},
 }
 
 
@@ -326,7 +329,7 @@ def test_twice_the_same_bytes_and_no_resume_state_left(checkout: Path) -> None:
     assert machine["peak_tflops"] == 0.1
     assert machine["mfu"] == pytest.approx(machine["model_tflops"] / 0.1)
     assert [line["step"] for line in writers.read_jsonl(train.LOG)] == [1, 6]
-    write_params({"hardware": {"device": "cuda", "peak_tflops": 989.0}})  # of another machine
+    write_params({"hardware": {"device": "cuda", "peak_tflops": PEAKS}})  # of another machine
     train.run()  # a forced rerun trains from step 1
     assert outputs() == first
     machine = writers.read_json(Path("reports/machine/train.json"))
@@ -470,7 +473,9 @@ def test_how_often_checkpoints_are_written_does_not(checkout: Path) -> None:
     before = identity()
     write_params({"checkpoint": {"every_steps": 1, "keep_last": 9}})
     assert identity() == before
-    write_params({"hardware": {"peak_tflops": 989.0}})
+    write_params({"hardware": {"peak_tflops": PEAKS}})
+    assert identity() == before
+    write_params({"plan": {"probe_steps": 0, "margin": 2.0, "rehearse": True}})
     assert identity() == before
 
 

@@ -1,13 +1,15 @@
 """An interrupted run that nearly fits is named, with what keeps it from being continued."""
 
+import fcntl
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from hashtune import writers
+from hashtune import folders, writers
 from hashtune.training import checkpoint as checkpoints
+from hashtune.training import unfinished as module
 from hashtune.training.checkpoint import Progress
 from hashtune.training.unfinished import unfinished
 
@@ -75,3 +77,33 @@ def test_broken_and_older_states_are_passed_over(tmp_path: Path) -> None:
     checkpoints.write_manifest(old)
     assert unfinished(tmp_path / "old" / "a", now) == []
     assert unfinished(tmp_path / "nowhere" / "a", now) == []
+
+
+NOW = {"spec": {**SPEC, "seed": 2}, "code": CODE}
+
+
+def test_a_run_that_a_trainer_works_on_did_not_stop(tmp_path: Path) -> None:
+    run = interrupted(tmp_path)
+    with (run / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert unfinished(tmp_path / "a", NOW) == []
+    assert len(unfinished(tmp_path / "a", NOW)) == 1
+
+
+@pytest.mark.parametrize("at", [40, 20])
+def test_a_checkpoint_that_is_pruned_while_it_is_read_is_no_fault(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a trainer that began in between."""
+    run = interrupted(tmp_path)
+    real = module.complete
+
+    def complete(folder: Path) -> str | None:
+        reason = real(folder)
+        folders.remove_folder(folder)
+        return reason
+
+    if at == 20:
+        (run / "step-00000040" / "manifest.json").unlink()
+    monkeypatch.setattr(module, "complete", complete)
+    assert unfinished(tmp_path / "a", NOW) == []

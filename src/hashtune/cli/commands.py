@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from hashtune.cli.inspect_arguments import add_arguments as add_inspect_arguments
 from hashtune.cli.parser import Parser
+from hashtune.cli.plan_arguments import add_arguments as add_plan_arguments
 from hashtune.cli.suite_arguments import add_arguments as add_suite_arguments
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
@@ -64,6 +65,17 @@ def _add_inspect(commands: Commands) -> None:
     )
     add_inspect_arguments(inspect)
     inspect.set_defaults(module="inspect")
+
+
+def _add_plan(commands: Commands) -> None:
+    plan = commands.add_parser(
+        "plan",
+        help="does it fit, on which machine, and what to change; of this checkout or of any base",
+        description="Explain the memory plan of this checkout (reports/plan.json). With --model: "
+        "answer for a base, without data, network or weights. Settings are Hydra overrides.",
+    )
+    add_plan_arguments(plan)
+    plan.set_defaults(module="plan")
 
 
 def _add_step(commands: Commands) -> None:
@@ -186,6 +198,6 @@ def _add_report(commands: Commands) -> None:
 
 
 COMMANDS = (
-    *(_add_compose, _add_check, _add_base, _add_inspect, _add_step),
+    *(_add_compose, _add_check, _add_plan, _add_base, _add_inspect, _add_step),
     *(_add_chat, _add_verify, _add_suite, _add_release, _add_doctor, _add_review, _add_report),
 )

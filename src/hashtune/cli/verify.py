@@ -5,10 +5,13 @@ Exit code 0 for identical bits, 1 for a difference or a stage that refused, 2 fo
 """
 
 import argparse
+import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from hashtune import writers
 from hashtune.errors import Finding, InputError
@@ -32,8 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(Finding("contradiction", "is for --resume", field="--kill", fix=fix))
     steps = _whole(arguments.steps, "--steps")
     print(f"verify: rebuilds {commit[:12]} with an empty cache and an empty store", flush=True)
-    with tempfile.TemporaryDirectory(prefix="hashtune-verify-") as folder:
-        report = verify(root, commit, Path(folder), steps=steps, say=_say)
+    with _folder() as folder:
+        report = verify(root, commit, folder, steps=steps, say=_say)
     writers.write_json(REPORT, report)
     print(f"\n{shown(report)}\nwritten to {REPORT}")
     return 0 if report["verdict"] == IDENTICAL else 1
@@ -42,10 +45,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _resume(root: Path, commit: str, arguments: argparse.Namespace) -> int:
     steps = _whole(arguments.steps, "--steps") or STEPS
     kill = _whole(arguments.kill, "--kill") or max(1, steps * 3 // 5)
+    if kill >= steps:
+        message = f"nothing is left to resume: {steps} steps, killed after step {kill}"
+        fix = "give --steps above --kill, at least 2"
+        raise InputError(Finding("contradiction", message, field="--kill", fix=fix))
     print(f"verify: trains {commit[:12]} twice, once killed after step {kill}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="hashtune-verify-") as folder:
+    with _folder() as folder:
         found = verify_resume(
-            *(root, commit, Path(folder)), store=home(), steps=steps, kill=kill, say=_say
+            *(root, commit, folder), store=home(), steps=steps, kill=kill, say=_say
         )
     print(f"\n  {found.steps} steps, killed after step {found.killed_at}, then {found.resumed}")
     same = found.difference is None and found.step is None
@@ -53,6 +60,23 @@ def _resume(root: Path, commit: str, arguments: argparse.Namespace) -> int:
         print(f"  first difference: {found.difference}; first step that differs: {found.step}")
     print(f"verdict: {IDENTICAL if same else DIFFERS}")
     return 0 if same else 1
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A temporary folder that SIGTERM and a closed terminal do not leave behind."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, end) for number in numbers]
+    try:
+        with tempfile.TemporaryDirectory(prefix="hashtune-verify-") as name:
+            yield Path(name)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _say(line: str) -> None:

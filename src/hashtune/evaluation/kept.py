@@ -4,9 +4,11 @@
 
 The key holds all that decides an answer's bits: code and libraries of the stage, base, adapter and
 settings; the batch its token ids and how it is decoded. A file appears whole or not at all; one
-whose hash does not fit is answered again. The folder is removed when the stage has its outputs.
+whose hash does not fit is answered again. The folder is removed when the stage has its outputs; a
+second process at the same batches goes on without it.
 """
 
+import contextlib
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -43,7 +45,8 @@ class Kept:
             self.found += 1
             return value
         value = make()
-        writers.write_json(file, {"sha256": _sha256(value), "value": value})
+        with contextlib.suppress(FileNotFoundError):  # another process ended and took the folder
+            writers.write_json(file, {"sha256": _sha256(value), "value": value})
         return value
 
 
@@ -97,7 +100,7 @@ def _read(file: Path) -> list[Any] | None:
         return None
     try:
         kept = writers.read_json(file)
-    except ValueError:
+    except (ValueError, FileNotFoundError):
         return None
     whole = isinstance(kept, dict) and kept.get("sha256") == _sha256(kept.get("value"))
     return kept["value"] if whole else None

@@ -43,6 +43,21 @@ def other_plan(lock_text: str, params: Mapping[str, Any]) -> list[Finding]:
     return _other_params(made, params, rule="other-plan", fix="dvc repro pack")
 
 
+def stale_plan(lock_text: str, params: Mapping[str, Any], report: Path) -> list[Finding]:
+    """Findings when reports/plan.json is not what DVC recorded, or was made with other params."""
+    stages = read_stages(lock_text)
+    fix = "dvc repro plan"
+    if "plan" not in stages:
+        return [Finding("no-plan", "has no stage plan", file="dvc.lock", fix=fix)]
+    recorded = {out.get("path"): out.get("md5") for out in stages["plan"].get("outs", [])}
+    findings = []
+    if recorded.get(report.as_posix()) != _md5(report):
+        message = "is not the file DVC recorded"
+        findings.append(Finding("foreign-plan", message, file=str(report), fix=fix))
+    made = {name: stages[name] for name in (*PLAN_STAGES, "plan") if name in stages}
+    return findings + _other_params(made, params, rule="stale-plan", fix=fix)
+
+
 def packed_rows(lock_text: str, params: Mapping[str, Any], report: Path) -> int | None:
     """Rows of the training split as these params pack them; None where that is not known.
 

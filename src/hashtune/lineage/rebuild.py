@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hashtune.errors import Finding, InputError
+from hashtune.parent import die_with_parent
 
 # what a stage may need to reach a network or find its tools; nothing that could change a result
 KEPT = re.compile(
@@ -70,7 +71,8 @@ def clone(root: Path, commit: str, folder: Path, *, cache: Path | None) -> None:
         root: the repository.
         commit: full hash.
         folder: where the clone goes; must not exist.
-        cache: folder of the DVC cache that the clone uses, or None for one of its own.
+        cache: folder of the DVC cache that the clone uses, or None for one of its own, whatever the
+            project or this machine shares.
     """
     _git(root, "clone", "--quiet", "--no-checkout", "--no-hardlinks", str(root), str(folder))
     _git(folder, "checkout", "--quiet", "--detach", commit)
@@ -78,8 +80,8 @@ def clone(root: Path, commit: str, folder: Path, *, cache: Path | None) -> None:
     if local.is_file():
         (folder / ".dvc/config.local").write_bytes(local.read_bytes())
         (folder / ".dvc/config.local").chmod(0o600)
-    if cache is not None:
-        _dvc(folder, "config", "--local", "cache.dir", str(cache))
+    own = folder.resolve() / ".dvc/cache"
+    _dvc(folder, "config", "--local", "cache.dir", str(own if cache is None else cache))
 
 
 def cache_of(root: Path) -> Path:
@@ -154,7 +156,10 @@ def execute(
     enough: Callable[[Run, str], str | None],
     sign: signal.Signals = signal.SIGTERM,
 ) -> Run:
-    """Run `dvc repro` in a clone, every line passed on.
+    """Run `dvc repro` in a clone, every line passed on; it ends with this process.
+
+    An exception, Ctrl-C too, is raised when the last stage has ended: what it still writes must not
+    meet the removal of the folder.
 
     Args:
         folder: the clone.
@@ -176,6 +181,7 @@ def execute(
         encoding="utf-8",
         errors="replace",
         start_new_session=True,
+        preexec_fn=die_with_parent,  # noqa: PLW1509  no threads here
     ) as process:
         assert process.stdout is not None
         try:
@@ -187,6 +193,9 @@ def execute(
                     os.killpg(process.pid, sign)
         except BaseException:
             os.killpg(process.pid, signal.SIGTERM)
+            for _line in process.stdout:  # its end is that of the last stage
+                pass
+            process.wait()
             raise
     run.code = process.returncode
     return run

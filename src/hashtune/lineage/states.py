@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -67,7 +68,7 @@ def cut_lock(root: Path) -> Iterator[Finding]:
     try:
         stages = read_stages(text)
         broken = [name for name, stage in stages.items() if not _is_stage(stage)]
-        broken += _lost(root, stages)
+        broken = broken or _lost(root, stages)
     except InputError:
         broken = ["it"]
     if broken:
@@ -76,20 +77,29 @@ def cut_lock(root: Path) -> Iterator[Finding]:
         yield Finding("broken-lock", message, file="dvc.lock", fix=way)
 
 
-def _lost(root: Path, stages: Mapping[str, object]) -> list[str]:
+def _lost(root: Path, stages: Mapping[str, Any]) -> list[str]:
     """Stages of dvc.yaml that the committed lock has and this one lost, and the last one where this
-    lock is the committed one up to some line: it was cut where it can still be read."""
+    lock is the committed one up to some line, or where it lacks outs: it was cut where it can still
+    be read."""
     before = git(root, "show", "HEAD:dvc.lock")
     now = (root / LOCK).read_text(encoding="utf-8").rstrip()
+    pipeline = (root / "dvc.yaml").read_text(encoding="utf-8")
+    names = yaml.safe_load(pipeline)["stages"]
+    last = list(stages)[-1:]
+    if last and len(stages[last[0]].get("outs") or ()) < _outs(names.get(last[0])):
+        return last
     try:
         committed = read_stages(before)
     except InputError:
         return []
-    pipeline = (root / "dvc.yaml").read_text(encoding="utf-8")
-    names = yaml.safe_load(pipeline)["stages"]
     if now != before and before.startswith(now) and names.keys() >= committed.keys():
         return [list(stages)[-1]]
     return [name for name in committed if name in names and name not in stages]
+
+
+def _outs(stage: Mapping[str, Any] | None) -> int:
+    """How many outs dvc.yaml names for a stage; 0 for one that it does not know."""
+    return sum(len(stage.get(kind) or ()) for kind in ("outs", "metrics", "plots")) if stage else 0
 
 
 def _is_stage(stage: object) -> bool:

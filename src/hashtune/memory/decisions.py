@@ -1,39 +1,73 @@
-"""From buckets to a decision: does it fit, what to change first, how long, how much money."""
+"""From buckets to a decision: does it fit, how far could it go, what to change first."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from hashtune.memory.activations import estimate
-from hashtune.memory.closed_form import Buckets, Workload, flops_per_token
+from hashtune.memory.changes import KINDS, Edit, Kind, Lost, edits, lost_by
+from hashtune.memory.closed_form import Buckets, Workload
+from hashtune.memory.limits import buckets_of, largest_micro, longest_row, needed_bytes
+from hashtune.memory.sharding import Sharding
+from hashtune.memory.slowdown import Slowdown, compare
+from hashtune.spec.schema import Hardware, Precision
 
 GB = 1e9
-SECONDS_PER_HOUR = 3600.0
+ROWS = "data.max_seq_len"
+WORTH = 0.05  # a step of the path saves this share of what is missing, or is enough
 
-Edit = Callable[[Workload], Workload]
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a step is weighed against, beside the memory it needs.
+
+    `precision` is the spec's, `context` the mean length of the document a token lies in, `lengths`
+    those of all training documents (none: not known), `positions` the base's, `sharding` how
+    several such machines share the model (None: one alone).
+    """
+
+    hardware: Hardware
+    precision: Precision
+    context: float
+    grad_accum: int = 1
+    lengths: Sequence[int] = ()
+    positions: int | None = None
+    sharding: Sharding | None = None
+
+    @property
+    def available(self) -> int:
+        """Bytes of memory."""
+        return round(self.hardware.memory_gb * GB)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One setting to change, the bytes it saves alone, and whether it alone makes the run fit."""
+    """One setting to change: the bytes it saves alone, whether it alone makes the run fit, what it
+    costs in time, what kind of change it is, and the data that it loses."""
 
     setting: str
     saves: int
     enough: bool
+    slowdown: Slowdown
+    kind: Kind
+    lost: Lost | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Bytes needed (`buckets` summed) against bytes there, and what to change first.
+    """Bytes needed (`buckets` summed) against bytes there, how far it could go, what to change.
 
-    `changes` come largest saving first; `together` is what all of them would need.
+    `changes` come in the order to try them. `path` are settings that are enough together, empty
+    when the run fits or when none are; `together` is what all changes would need.
     """
 
     buckets: Buckets
     needed: int
     available: int
     dominant: str
+    longest_row: int
+    largest_micro: int
     changes: list[Change]
+    path: list[str]
     together: int
 
     @property
@@ -42,139 +76,101 @@ class Decision:
         return self.needed <= self.available
 
 
-def decide(work: Workload, *, available: int) -> Decision:
-    """Weigh a workload against `available` bytes of memory.
+def decide(work: Workload, around: Surroundings) -> Decision:
+    """Weigh a workload against a machine.
 
     Each change is computed by the same formulas with one setting replaced, so a saving counts
-    every bucket it touches. Changes that save nothing are not listed.
+    every bucket it touches. Changes that save nothing are not listed. Order: what is enough alone,
+    then what keeps the run the same (KINDS); of those that are enough the least slowdown, of the
+    others the largest saving.
     """
-    buckets = estimate(work)
+    available = around.available
+    buckets, sharding = buckets_of(work, around.sharding), around.sharding
     needed = sum(buckets.values())
-    edits = _edits(work)
-    after = {setting: sum(estimate(edit(work)).values()) for setting, edit in edits.items()}
-    helping = [setting for setting in edits if after[setting] < needed]
-    changes = [
-        Change(setting, needed - after[setting], after[setting] <= available)
-        for setting in sorted(helping, key=lambda setting: (after[setting], setting))
-    ]
-    all_edits = [edits[setting] for setting in helping]
-    together = reduce(lambda state, edit: edit(state), all_edits, work)
+    tried = _tried(work, around)
     return Decision(
         buckets=buckets,
         needed=needed,
         available=available,
         dominant=max(buckets, key=lambda name: (buckets[name], name)),
-        changes=changes,
-        together=sum(estimate(together).values()),
+        longest_row=_longest(work, around),
+        largest_micro=largest_micro(work, available=available, sharding=sharding),
+        changes=[change for change, _ in tried],
+        path=first_path(work, around)[0],
+        together=needed_bytes(
+            reduce(lambda state, pair: pair[1].apply(state), tried, work), sharding
+        ),
     )
 
 
-def as_lora(work: Workload) -> Workload:
-    """The same step with the adapter of conf/method/lora.yaml (a test compares the two)."""
-    return replace(work, full=False, variant="lora", r=16, targets="all-linear", dropout=False)
+def first_path(work: Workload, around: Surroundings) -> tuple[list[str], Workload]:
+    """The first change, then the first one beside it, and so on until the run fits: settings that
+    are enough together, and the step with them. None when it fits already, or never."""
+    given = work
+    settings: dict[str, str] = {}
+    around = replace(around, lengths=())  # what is lost is told of single changes
+    while (missing := needed_bytes(work, around.sharding) - around.available) > 0:
+        tried = _tried(work, around)
+        worth = [
+            (change, edit)
+            for change, edit in tried
+            if (change.enough or change.saves >= WORTH * missing)
+            and not (change.kind == "data" and ROWS in settings)  # halved once
+        ]
+        if not worth:
+            return [], given
+        change, edit = worth[0]
+        before = work.micro
+        work = edit.apply(work)
+        around = replace(around, grad_accum=around.grad_accum * (before // work.micro))
+        settings |= {part.partition("=")[0]: part for part in change.setting.split()}
+    return list(settings.values()), work
 
 
-def _edits(work: Workload) -> dict[str, Edit]:
-    """The changes worth trying, as "setting=value"."""
-    return _batch_edits(work) | _method_edits(work) | _step_edits(work)
+def _longest(work: Workload, around: Surroundings) -> int:
+    return longest_row(
+        work,
+        available=around.available,
+        positions=around.positions,
+        sharding=around.sharding,
+    )
 
 
-def _batch_edits(work: Workload) -> dict[str, Edit]:
-    """Halving micro keeps the effective batch when batch.grad_accum is doubled; a shorter
-    max_seq_len drops or refuses longer examples."""
-    edits: dict[str, Edit] = {}
-    if work.micro > 1:
-        micro = work.micro // 2
-        edits[f"batch.micro={micro}"] = lambda w: replace(w, micro=micro)
-    if work.longest_row > 1:
-        length = work.longest_row // 2
-        edits[f"data.max_seq_len={length}"] = lambda w: replace(
-            w, longest_row=length, trained=min(w.trained, length)
+def _tried(work: Workload, around: Surroundings) -> list[tuple[Change, Edit]]:
+    """The changes that save something, in the order to try them."""
+    needed = needed_bytes(work, around.sharding)
+    fitting = _longest(work, around)
+    half = work.longest_row // 2  # less would be other data
+    shorter = fitting if half < fitting < work.longest_row else half
+    found = [
+        (_change(work, edit, needed, around, shorter), edit)
+        for edit in edits(work, grad_accum=around.grad_accum, shorter=shorter)
+    ]
+    helping = [pair for pair in found if pair[0].saves > 0]
+    return sorted(helping, key=lambda pair: _order(pair[0]))
+
+
+def _change(work: Workload, edit: Edit, needed: int, around: Surroundings, shorter: int) -> Change:
+    after = edit.apply(work)
+    need = needed_bytes(after, around.sharding)
+    slowdown = Slowdown(None, edit.note)
+    if edit.known:
+        slowdown = compare(
+            *(work, after),
+            hardware=around.hardware,
+            precision=around.precision,
+            context=around.context,
         )
-    if work.masked:
-        edits["batch.attention=documents"] = lambda w: replace(w, masked=False, by_document=True)
-    return edits
-
-
-def _full_edits(work: Workload) -> dict[str, Edit]:
-    """Another method, or another optimizer, whose state is the largest part."""
-    edits: dict[str, Edit] = {
-        "method=lora": as_lora,
-        "method=qlora": lambda w: replace(as_lora(w), quantization="nf4", double_quant=True),
-    }
-    if not work.optimizer.endswith("8bit"):
-        edits["optim=adamw_8bit"] = lambda w: replace(w, optimizer="adamw_8bit")
-    return edits
-
-
-def _method_edits(work: Workload) -> dict[str, Edit]:
-    if work.full:
-        return _full_edits(work)
-    edits: dict[str, Edit] = {}
-    if work.quantization != "nf4":  # beside virtual tokens, the base alone
-        setting = "method=qlora" if work.soft is None else "quantization=nf4"
-        edits[setting] = lambda w: replace(w, quantization="nf4", double_quant=True)
-    if work.r > 1:
-        rank = work.r // 2
-        edits[f"method.r={rank}"] = lambda w: replace(w, r=rank)
-    if work.virtual_tokens > 1:
-        fewer = work.virtual_tokens // 2
-        edits[f"method.virtual_tokens={fewer}"] = lambda w: replace(w, virtual_tokens=fewer)
-    if work.variant == "dora":
-        edits["method.variant=lora"] = lambda w: replace(w, variant="lora")
-    if work.dropout:
-        edits["method.dropout=0.0"] = lambda w: replace(w, dropout=False)
-    return edits
-
-
-def _step_edits(work: Workload) -> dict[str, Edit]:
-    """How a step computes; these change no formula."""
-    edits: dict[str, Edit] = {}
-    if work.precision == "fp32":
-        edits["precision=bf16"] = lambda w: replace(w, precision="bf16")
-    if not work.fused:
-        edits["kernels=fused"] = lambda w: replace(w, fused=True)
-    if work.checkpointing == "none":
-        edits["activations=selective"] = lambda w: replace(w, checkpointing="selective")
-    if work.checkpointing != "full":  # after selective: together, full holds
-        edits["activations=full"] = lambda w: replace(w, checkpointing="full")
-    if work.device == "cuda" and work.checkpointing != "none" and not work.offload:
-        edits["activations.offload=true"] = lambda w: replace(w, offload=True)
-    return edits
-
-
-@dataclass(frozen=True, slots=True)
-class Duration:
-    """What the run takes: tokens without padding, FLOPs, speed, hours, and their price."""
-
-    tokens: int
-    flops: float
-    tokens_per_second: float
-    hours: float
-    cost: float
-
-
-def duration(
-    work: Workload,
-    *,
-    tokens: int,
-    context: float,
-    peak_tflops: float,
-    expected_utilisation: float,
-    price_per_hour: float,
-) -> Duration:
-    """Time and cost of training on `tokens` tokens at the expected share of the peak.
-
-    `context` is the mean number of tokens a token attends over, see `flops_per_token`. Loading,
-    evaluation and padding come on top.
-    """
-    each = flops_per_token(
-        work.shape,
-        adapter=work.adapter_parameters,
-        context=context,
-        recomputed_blocks=work.recomputed_blocks,
-        full=work.full,
+        if edit.note:
+            slowdown = Slowdown(slowdown.factor, f"{slowdown.source}; {edit.note}")
+    return Change(
+        *(edit.setting, needed - need, need <= around.available, slowdown, edit.kind),
+        lost=lost_by(shorter, around.lengths) if edit.kind == "data" else None,
     )
-    speed = peak_tflops * 1e12 * expected_utilisation / each
-    hours = tokens / speed / SECONDS_PER_HOUR
-    return Duration(tokens, tokens * each, speed, hours, hours * price_per_hour)
+
+
+def _order(change: Change) -> tuple[bool, int, float, int, str]:
+    """Not known counts as the slowest."""
+    factor = change.slowdown.factor
+    cost = (factor if factor is not None else float("inf")) if change.enough else 0.0
+    return (not change.enough, KINDS.index(change.kind), cost, -change.saves, change.setting)

@@ -5,7 +5,9 @@ No adapter and no master copy: weights are fp32 and their own, so AdamW takes 16
 12, Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054, section 3.1).
 """
 
-from hashtune.memory.shapes import Shape
+from math import prod
+
+from hashtune.memory.layout import Shape
 from hashtune.spec.schema import OptimizerName
 
 FP32 = 4
@@ -22,16 +24,24 @@ def tables(shape: Shape) -> Matrices:
 
 
 def block_matrices(shape: Shape) -> Matrices:
-    """(rows, columns, how many) of the blocks' linear weights."""
-    return [(linear.outputs, linear.inputs, shape.layers) for linear in shape.linears]
+    """(rows, columns, how many) of the blocks' linear weights, experts and routers."""
+    found = [(one.outputs, one.inputs, shape.count(one)) for one in shape.linears]
+    for bare in shape.bare:
+        if len(bare.size) > 1:
+            *stacked, rows, columns = bare.size
+            found.append((prod(stacked) * rows, columns, shape.count(bare)))
+    return found
 
 
 def vectors(shape: Shape) -> Vectors:
-    """(length, how many) of norms and biases."""
-    found = [(shape.hidden, shape.layers * shape.block_norms + 1)]
-    if shape.qk_norm:
-        found.append((shape.head_dim, 2 * shape.layers))
-    return found + [(linear.outputs, shape.layers) for linear in shape.linears if linear.bias]
+    """(length, how many) of norms, biases and single rows. Positions that are learned count as
+    one."""
+    found = [(norm.parameters, shape.layers) for norm in shape.norms]
+    found.append((shape.final_norm.parameters, 1))
+    found += [(linear.outputs, shape.count(linear)) for linear in shape.linears if linear.bias]
+    found += [(bare.size[0], shape.count(bare)) for bare in shape.bare if len(bare.size) == 1]
+    outside = (shape.vocab * shape.head_bias, shape.others)
+    return found + [(length, 1) for length in outside if length]
 
 
 def optimizer_parts(shape: Shape, optimizer: OptimizerName) -> tuple[Matrices, Vectors]:
@@ -43,18 +53,11 @@ def optimizer_parts(shape: Shape, optimizer: OptimizerName) -> tuple[Matrices, V
     return tables(shape) + matrices, rest
 
 
-def head_bytes(shape: Shape, *, trained: int, element: int) -> int:
-    """What training the head adds to the loss: beside the gradients themselves, the gradient of a
-    chunk and the embedding's, each before it is added; below fp32 also the cast states and weight,
-    and the weight's gradient before it is cast back."""
-    table = shape.vocab * shape.hidden
-    cast = trained * shape.hidden * element + 2 * table * element if element < FP32 else 0
-    return 2 * table * FP32 + cast
-
-
-def update_bytes(shape: Shape, optimizer: OptimizerName, *, device: str) -> int:
+def update_bytes(
+    shape: Shape, optimizer: OptimizerName, element: int = FP32, *, device: str
+) -> int:
     """Temporaries of the optimizer's step, when activations are gone and moments are there."""
     matrices = tables(shape) + block_matrices(shape)
     largest = max(rows * columns for rows, columns, _ in matrices)
     everything = shape.parameters if device == "cuda" and optimizer in FOREACH else 0
-    return max(everything, UPDATE_COPIES * largest) * FP32
+    return max(everything, UPDATE_COPIES * largest) * element

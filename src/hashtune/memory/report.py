@@ -1,58 +1,92 @@
-"""The plan in words and figures: reports/plan.json, the closing table, the refusal."""
+"""The plan in words and figures: reports/plan.json, the refusal."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hashtune.errors import Finding, InputError
+from hashtune.memory.cards import Card, cheapest
+from hashtune.memory.chart import chart
 from hashtune.memory.closed_form import Workload, full_logits_bytes
-from hashtune.memory.decisions import GB, Decision, Duration
+from hashtune.memory.cost import Duration
+from hashtune.memory.decisions import GB, Change, Decision
 from hashtune.memory.shapes import adapted_modules, match_targets
 
 
-def refuse(decision: Decision, *, hardware: str) -> None:
+def refuse(decision: Decision, *, hardware: str, where: str = "") -> None:
     """Raise InputError when the estimate does not fit: the largest bucket, needed and available
-    GB, and every change that helps with its saving."""
+    GB, the change to make first, and every other one with its saving. `where` names the row that
+    decides."""
     if decision.fits:
         return
     largest = decision.buckets[decision.dominant]
     message = (
         f"a training step needs {decision.needed / GB:.2f} GB and {hardware} has "
         f"{decision.available / GB:.2f} GB; the largest part is {decision.dominant} with "
-        f"{largest / GB:.2f} GB"
+        f"{largest / GB:.2f} GB{where}"
     )
     raise InputError(
-        Finding("does-not-fit", message, field="hardware.memory_gb", fix=_fix(decision))
+        Finding("does-not-fit", message, field="hardware.memory_gb", fix=changes_first(decision))
     )
 
 
-def _fix(decision: Decision) -> str:
-    changes = [
-        f"{change.setting} saves {change.saves / GB:.2f} GB{' (enough)' if change.enough else ''}"
-        for change in decision.changes
-    ]
+def changes_first(decision: Decision) -> str:
+    """What to change, the first change first."""
+    changes = [told(change) for change in decision.changes]
+    words = [f"first {changes[0]}", *changes[1:]] if changes else []
     if any(change.enough for change in decision.changes):
-        return "; ".join(changes)
+        return "; ".join(words)
+    if decision.path:
+        return "; ".join([f"enough together: {' '.join(decision.path)}", *words])
     together = f"all of these together need {decision.together / GB:.2f} GB"
     last = "" if decision.together <= decision.available else ", still too much: a smaller base"
-    return "; ".join([*changes, together + last])
+    return "; ".join([*words, together + last])
+
+
+def told(change: Change) -> str:
+    """A change in a few words: saving, time, data."""
+    words = [f"{change.setting} saves {change.saves / GB:.2f} GB"]
+    words.append(pace(change.slowdown.factor))
+    if change.lost is not None:
+        words.append(loss(change.lost.examples, change.lost.of, change.lost.tokens))
+    return f"{', '.join(words)}{' (enough)' if change.enough else ''}"
+
+
+def pace(factor: float | None) -> str:
+    """How long a token takes, in words."""
+    return "time unknown" if factor is None else f"{factor:.2f} times as long"
+
+
+def loss(examples: int, of: int, tokens: float) -> str:
+    """The data that a change leaves out, in words."""
+    return f"loses {examples} of {of} examples, {tokens:.2%} of tokens"
 
 
 def describe(
-    work: Workload, decision: Decision, time: Duration, *, currency: str
+    work: Workload,
+    decision: Decision,
+    time: Duration,
+    cards: Sequence[Card],
+    *,
+    currency: str,
 ) -> dict[str, Any]:
     """The content of reports/plan.json; GB are 1e9 bytes, everything follows from the inputs."""
     shape = work.shape
     logits = full_logits_bytes(tokens=work.tokens, vocab=shape.vocab)
+    best = cheapest(cards)
     return {
         "fits": decision.fits,
         "buckets_bytes": decision.buckets,
+        "chart": chart(decision.buckets, available=decision.available),
         "dominant": decision.dominant,
         "needed_gb": gigabytes(decision.needed),
         "allocated_gb": gigabytes(decision.needed - decision.buckets["overhead"]),
         "available_gb": gigabytes(decision.available),
-        "changes": [
-            {"setting": change.setting, "saves_gb": gigabytes(change.saves)}
-            for change in decision.changes
-        ],
+        "longest_row_that_fits": decision.longest_row,
+        "largest_micro_that_fits": decision.largest_micro,
+        "changes": [_change(change) for change in decision.changes],
+        "enough_together": decision.path,
+        "cards": [_card(card) for card in cards],
+        "cheapest_card": best.name if best else None,
         "unchunked_logits_gb": {name: gigabytes(count) for name, count in logits.items()},
         "model": {
             "parameters": shape.parameters,
@@ -76,19 +110,39 @@ def describe(
     }
 
 
-def lines(report: dict[str, Any]) -> dict[str, object]:
-    """The closing table of a report made by `describe`."""
-    buckets = sorted(report["buckets_bytes"].items(), key=lambda item: (-item[1], item[0]))
-    table: dict[str, object] = {f"  {name}": f"{count / GB:.3f} GB" for name, count in buckets}
-    table["needed"] = f"{report['needed_gb']:.3f} of {report['available_gb']:.3f} GB"
-    table["trainable"] = (
-        f"{report['model']['trainable']} ({report['model']['trainable_share']:.2%})"
-    )
-    table["time"] = f"{report['hours']:.3g} h for {report['tokens']} tokens"
-    table["cost"] = f"{report['cost']:.2f} {report['currency']}"
-    for change in report["changes"][:3]:
-        table[f"to save {change['saves_gb']:.3f} GB"] = change["setting"]
-    return table
+def _change(change: Change) -> dict[str, Any]:
+    factor, lost = change.slowdown.factor, change.lost
+    found: dict[str, Any] = {
+        "setting": change.setting,
+        "saves_gb": gigabytes(change.saves),
+        "enough": change.enough,
+        "kind": change.kind,
+        "times_as_long": None if factor is None else rounded(factor),
+        "times_from": change.slowdown.source,
+    }
+    if lost is not None:
+        found |= {
+            "lost_examples": lost.examples,
+            "of_examples": lost.of,
+            "lost_tokens": rounded(lost.tokens),
+        }
+    return found
+
+
+def _card(card: Card) -> dict[str, Any]:
+    return {
+        "name": card.name,
+        "precision": card.precision,
+        "fits": card.fits,
+        "needed_gb": gigabytes(card.needed),
+        "available_gb": gigabytes(card.available),
+        "longest_row": card.longest_row,
+        "largest_micro": card.largest_micro,
+        "enough_together": card.path,
+        "hours": rounded(card.time.hours),
+        "cost": rounded(card.time.cost),
+        "price_per_hour": card.price_per_hour,
+    }
 
 
 def gigabytes(count: float) -> float:

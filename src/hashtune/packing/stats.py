@@ -1,13 +1,12 @@
-"""What packing saves and what a step holds: figures of reports/pack.json and of the plan."""
+"""What packing saves and what a step holds: figures of reports/pack.json."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from hashtune.packing.bins import lower_bound
 from hashtune.packing.rows import trained_tokens
 from hashtune.packing.steps import Step
-from hashtune.records import IGNORE_INDEX, Row
+from hashtune.records import Row
 
 DIGITS = 6
 
@@ -61,32 +60,3 @@ def _spread(values: Sequence[int]) -> dict[str, float]:
 
 def _share(part: int, whole: int) -> float:
     return round(part / whole, DIGITS) if whole else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class StepShape:
-    """What decides the memory and FLOPs of a step: the worst row, and the attention it needs.
-
-    `row` is the number of the longest row, `longest_row` its tokens, `trained` the most targets in
-    any row, `masked` whether a row holds several documents, `context` the mean length of the
-    document a token lies in.
-    """
-
-    row: int
-    longest_row: int
-    trained: int
-    masked: bool
-    context: float
-
-
-def step_shape(rows: Sequence[Mapping[str, Any]]) -> StepShape:
-    """The worst case over all rows (dicts of records.row_schema; at least one)."""
-    worst = max(rows, key=lambda row: (sum(row["lengths"]), -row["row"]))
-    lengths = [length for row in rows for length in row["lengths"]]
-    return StepShape(
-        row=worst["row"],
-        longest_row=sum(worst["lengths"]),
-        trained=max(sum(label != IGNORE_INDEX for label in row["labels"]) for row in rows),
-        masked=any(len(row["lengths"]) > 1 for row in rows),
-        context=sum(length * length for length in lengths) / sum(lengths),
-    )

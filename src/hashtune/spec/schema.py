@@ -390,17 +390,41 @@ class Release(Section):
     name: Name
 
 
+class PeakTflops(Section):
+    """Dense matrix products, 1e12 operations a second by precision; null where the hardware has no
+    unit for it."""
+
+    fp32: Positive
+    tf32: Positive | None
+    bf16: Positive | None
+    fp16: Positive | None
+
+
 class Hardware(Section):
-    """What the plan reckons with; nothing here may change a bit of the adapter."""
+    """What the plan reckons with; nothing here may change a bit of the adapter. memory_gb: what the
+    driver lets a process have, 1e9 bytes; bandwidth_gbs: of that memory, null if not known;
+    price_per_hour: 0 is no price."""
 
     name: Name
     device: Device
     memory_gb: Positive
     overhead_gb: NonNegative
-    peak_tflops: Positive
+    peak_tflops: PeakTflops
+    bandwidth_gbs: Positive | None
     expected_utilisation: Annotated[float, Field(gt=0.0, le=1.0)]
     price_per_hour: NonNegative
     currency: str
+
+
+class PlanChecks(Section):
+    """What checks the memory plan beyond its formulas. rehearse: plan runs a step on fake tensors.
+    probe_steps: real steps over the longest rows before train's first one; 0 is off. margin: the
+    share by which their peak may exceed the planned one. Nothing here changes a bit of the
+    adapter."""
+
+    rehearse: bool
+    probe_steps: Whole
+    margin: NonNegative
 
 
 class Spec(Section):
@@ -432,3 +456,4 @@ class Spec(Section):
     eval_gate: EvalGate
     release: Release
     hardware: Hardware
+    plan: PlanChecks

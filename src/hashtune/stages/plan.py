@@ -1,26 +1,31 @@
 """Stage plan: does it fit, how long does it take, what does it cost?
 
-Reads build/base/manifest.json and build/pack/; writes reports/plan.json and build/plan/fits, whose
-content never changes, so that another price or machine retrains nothing. A run that does not fit
-is refused with the term to blame and the changes that help; no torch, about a second.
+Reads build/base/manifest.json, build/pack/ and conf/hardware; writes reports/plan.json and
+build/plan/fits, whose content never changes, so that another price or machine retrains nothing. A
+run that does not fit is refused with the term to blame and the changes that help; no torch, about
+a second. What fits is rehearsed on fake tensors where plan.rehearse says so (memory/rehearsal/).
 """
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hashtune import frame, writers
 from hashtune.errors import InputError
-from hashtune.memory.closed_form import LOSS_CHUNK, Workload
-from hashtune.memory.decisions import GB, decide, duration
-from hashtune.memory.positions import check_positions
-from hashtune.memory.report import describe, lines, refuse
+from hashtune.memory import tables
+from hashtune.memory.cards import every_card
+from hashtune.memory.closed_form import Workload
+from hashtune.memory.cost import duration
+from hashtune.memory.decisions import Decision, Surroundings, decide
+from hashtune.memory.of_spec import workload
+from hashtune.memory.positions import KEY, check_positions
+from hashtune.memory.report import changes_first, describe, refuse
 from hashtune.memory.shapes import read_shape
-from hashtune.packing.stats import step_shape
+from hashtune.packing.worst_row import StepShape, longest_example, step_shape
+from hashtune.records import Row
 from hashtune.spec.branch import branch_step
-from hashtune.spec.methods import FULL, SOFT
-from hashtune.spec.precision import stored_type
-from hashtune.spec.schema import Method
+from hashtune.spec.hardware import no_unit, peak_of, read_hardware
+from hashtune.spec.schema import Spec
 from hashtune.store.changed_logits import changed_logits
 from hashtune.store.manifest import read_manifest
 
@@ -34,80 +39,113 @@ def run() -> None:
 
     Raises:
         InputError: the step does not fit; the base has no formula or too few positions, or changes
-            its logits; a target matches no module.
+            its logits; a target matches no module; the hardware has no unit for the precision.
     """
     spec = frame.read_spec(
         *("method", "quantization", "optim", "batch", "activations", "precision", "hardware"),
-        *("tokenizer", "kernels", "schedule"),
+        *("tokenizer", "kernels", "schedule", "plan"),
     )
     rows = writers.read_parquet(PACK / "train.parquet")
     first = branch_step(spec.schedule.branch_from, Path.cwd())
     steps = writers.read_parquet(PACK / "steps.parquet")[first:]
-    worst = step_shape(rows)
-    added = len(spec.tokenizer.added_tokens)
-    fused = spec.kernels == "fused"
+    worst, longest = step_shape(rows), longest_example(rows)
     config = read_manifest(MANIFEST).config
-    if findings := changed_logits(config):
+    if findings := changed_logits(config) + no_unit(spec.hardware, spec.precision):
         raise InputError(findings)
-    check_positions(
-        config,
-        longest=max((length for row in rows for length in row["lengths"]), default=0),
-        virtual=spec.method.virtual_tokens or 0,
-    )
-    shape = read_shape(config)
-    work = Workload(
-        shape=replace(shape, vocab=shape.vocab + added),  # as if none had a row yet
-        quantization=spec.quantization.type,
-        double_quant=spec.quantization.double_quant,
-        precision=stored_type(spec.precision),
-        master_weights=spec.optim.master_weights,
-        optimizer=spec.optim.name,
-        **_method(spec.method),
-        micro=spec.batch.micro,
-        longest_row=worst.longest_row,
-        trained=worst.trained,
-        # a prefix makes attention take a mask: there are more keys than queries
-        masked=(worst.masked and spec.batch.attention == "mask") or spec.method.type == "prefix",
-        by_document=spec.batch.attention == "documents"
-        and (fused or worst.masked or spec.batch.layout == "padding_free"),
-        loss_chunk=LOSS_CHUNK,
-        device=spec.hardware.device,
-        overhead_bytes=round(spec.hardware.overhead_gb * GB),
-        added_tokens=0 if spec.method.type == FULL else added,  # full trains all rows
-        checkpointing=spec.activations.checkpointing,
-        offload=spec.activations.offload,
-        fused=fused,
-    )
-    decision = decide(work, available=round(spec.hardware.memory_gb * GB))
-    refuse(decision, hardware=spec.hardware.name)
-    prompt = work.virtual_tokens if work.soft == "prompt" else 0  # they pass through the model
-    time = duration(
-        work,
-        tokens=sum(step["tokens"] + len(step["rows"]) * prompt for step in steps),
+    check_positions(config, longest=longest["tokens"], virtual=spec.method.virtual_tokens or 0)
+    work = workload(spec, read_shape(config), worst)
+    around = Surroundings(
+        hardware=spec.hardware,
+        precision=spec.precision,
         context=worst.context,
-        peak_tflops=spec.hardware.peak_tflops,
+        grad_accum=spec.batch.grad_accum,
+        lengths=[length for row in rows for length in row["lengths"]],
+        positions=config.get(KEY),
+    )
+    decision = decide(work, around)
+    refuse(decision, hardware=spec.hardware.name, where=_where(worst, longest))
+    tokens = _tokens(work, steps)
+    time = _duration(spec, work, worst, tokens)
+    cards = every_card(work, around, read_hardware(Path.cwd()).values(), tokens=tokens)
+    report = describe(work, decision, time, cards, currency=spec.hardware.currency) | {
+        "hardware": spec.hardware.name,
+        "precision": spec.precision,
+        "row": worst.row,
+        "first_step": first + 1,
+        "longest_example": longest,
+    }
+    report["rehearsal"] = _rehearsal(spec, config, rows, decision) if spec.plan.rehearse else None
+    frame.write_report("plan", report)
+    writers.write_text(FITS, "fits\n")
+    _tell(report)
+
+
+def _rehearsal(
+    spec: Spec, config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], decision: Decision
+) -> dict[str, Any]:
+    """The step on fake tensors. What the closed form refuses does not come here, and needs no
+    torch."""
+    from hashtune.memory.rehearsal import report as rehearsals
+
+    held_out = writers.read_parquet(PACK / "eval.parquet")
+    rehearsal = rehearsals.rehearsed(
+        spec, config, [Row(**row) for row in rows], [Row(**row) for row in held_out]
+    )
+    overhead = decision.buckets["overhead"]
+    report = rehearsals.describe(
+        rehearsal,
+        device=spec.hardware.device,
+        available=decision.available,
+        overhead=overhead,
+        closed=decision.needed - overhead,
+    )
+    rehearsals.refuse(
+        report,
+        hardware=spec.hardware.name,
+        available=decision.available,
+        fix=changes_first(decision),
+    )
+    return report
+
+
+def _where(worst: StepShape, longest: Mapping[str, Any]) -> str:
+    """The longest row decides, not the average one."""
+    return (
+        f". Row {worst.row} with {worst.longest_row} tokens decides; the longest example is "
+        f"{longest['id']} with {longest['tokens']}"
+    )
+
+
+def _tokens(work: Workload, steps: Sequence[Mapping[str, Any]]) -> int:
+    """Tokens of all steps; a prompt's virtual ones pass through the model too."""
+    prompt = work.virtual_tokens if work.soft == "prompt" else 0
+    return sum(step["tokens"] + len(step["rows"]) * prompt for step in steps)
+
+
+def _duration(spec: Spec, work: Workload, worst: StepShape, tokens: int) -> Any:
+    peak = peak_of(spec.hardware.peak_tflops, spec.precision)
+    assert peak is not None  # no_unit refuses it
+    return duration(
+        work,
+        tokens=tokens,
+        context=worst.context,
+        peak_tflops=peak,
         expected_utilisation=spec.hardware.expected_utilisation,
         price_per_hour=spec.hardware.price_per_hour,
     )
-    report: dict[str, Any] = describe(work, decision, time, currency=spec.hardware.currency)
-    facts = {"hardware": spec.hardware.name, "row": worst.row, "first_step": first + 1}
-    frame.write_report("plan", report | facts)
-    writers.write_text(FITS, "fits\n")
-    frame.closing_table(f"fits on {spec.hardware.name}", lines(report))
 
 
-def _method(method: Method) -> dict[str, Any]:
-    """The method's part of the workload. Fields of another method are null, see spec/methods.py."""
-    targets = method.targets or ()
-    return {
-        "variant": method.variant or "lora",
-        "r": method.r or 0,
-        "targets": targets if isinstance(targets, str) else tuple(targets),
-        "dropout": bool(method.dropout),
-        "full": method.type == FULL,
-        "soft": method.type if method.type in SOFT else None,
-        "virtual_tokens": method.virtual_tokens or 0,
-    }
+def _tell(report: Mapping[str, Any]) -> None:
+    for line in tables.bars(report):
+        frame.say(f"  {line}")
+    facts = tables.facts(report)
+    if report["rehearsal"]:
+        from hashtune.memory.rehearsal.report import lines
+
+        facts |= lines(report["rehearsal"])
+    frame.closing_table(f"fits on {report['hardware']}", facts)
+    for line in tables.changes(report, most=3):
+        frame.say(f"  {line}")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from typing import Any
 
 from hashtune import frame, writers
 from hashtune.errors import Stopped
+from hashtune.spec.hardware import peak_of
 from hashtune.spec.precision import rounding_warnings
 from hashtune.spec.schema import Layout, Spec
+from hashtune.spec.workload import workload_sha256
 from hashtune.store.loader import home
 from hashtune.store.manifest import read_manifest
 from hashtune.training import runs
@@ -30,14 +32,21 @@ from hashtune.training.attention import (
     run_probe,
 )
 from hashtune.training.backends import VARIABLE
+from hashtune.training.checkpoint import at_end
+from hashtune.training.first_changes import Changes
 from hashtune.training.fused.check import check_fused, compare_fused, fused_counts
 from hashtune.training.guard import check_updates
+from hashtune.training.handed import unrecorded
 from hashtune.training.identity import identity_parts, init_sha256
 from hashtune.training.journal import Aside, speed_line
 from hashtune.training.loop import Loop
+from hashtune.training.memory_probe import measure_steps
 from hashtune.training.model import Trainee
 from hashtune.training.origins import source_lines
+from hashtune.training.out_of_memory import Account
+from hashtune.training.phases import SetPhase, nobody
 from hashtune.training.plan import Plan, Settings, row_to_prove
+from hashtune.training.planned import check_margin, compare, memory_lines, read_planned
 from hashtune.training.proof import prove_adapter
 from hashtune.training.signals import StopRequest
 from hashtune.training.space import full_disk
@@ -50,8 +59,12 @@ from hashtune.training.unfinished import unfinished
 MANIFEST = Path("build/base/manifest.json")
 PACK = Path("build/pack")
 CODE = Path("build/code/train.json")
+DVC_LOCK = Path("dvc.lock")  # tells whether DVC lived to record a finished run
+OTHER = "trainer that was already at it"
+UNRECORDED = "run that ended here before DVC could record it"
 OUT = Path("build/train")
 PREPARED = Path("build/prepare/train.parquet")  # for the source lines of a skipped step only
+PLANNED = Path("reports/plan.json")  # only told, and may stop a run
 LOG = frame.MACHINE / "train_log.jsonl"
 OUTPUTS = {
     "adapter": OUT / "adapter",
@@ -69,23 +82,26 @@ def run() -> None:
     spec = frame.read_spec(
         *("method", "quantization", "optim", "schedule", "batch", "precision", "seed", "kernels"),
         *("determinism", "checkpoint", "tokenizer", "base_model", "activations", "hardware"),
-        *("device", "init_seed"),
+        *("device", "init_seed", "plan"),
     )
     folder = run_folder(spec)
     trackers = _trackers(folder)
     frame.say(f"  train identity {folder.name[:16]}")
     with runs.exclusive(folder, stop) as lock:
-        if lock.waited and runs.take_result(folder, OUTPUTS):
-            frame.say("train: took the result of the trainer that was already at it")
+        lost = unrecorded(folder, DVC_LOCK, report="report.json")
+        if (lock.waited or lost) and runs.take_result(folder, OUTPUTS):
+            runs.clear(folder)
+            frame.say(f"train: took the result of the {UNRECORDED if lost else OTHER}")
             return
         settings = settings_of(spec, folder)
         for line in unfinished(folder, {"spec": settings.spec, "code": settings.code}):
             frame.say(f"  {line}")
-        with full_disk(folder):
-            _train(spec, stop, folder, trackers)
+        account = _account(spec)
+        with full_disk(folder), account.refusal():
+            _train(spec, stop, folder, trackers, account)
             if stop:  # DVC may be gone: without its record the next run needs the checkpoint
                 raise Stopped(f"{stop.signal} after the last step; `dvc repro` ends the run")
-            runs.finish(folder, OUTPUTS)
+            runs.finish(folder, OUTPUTS, lock=DVC_LOCK)
 
 
 def _trackers(run: Path) -> Trackers:
@@ -105,13 +121,14 @@ def _identity_parts(spec: Spec) -> dict[str, Any]:
     return identity_parts(spec, [MANIFEST, CODE, *sorted(PACK.glob("*.parquet"))])
 
 
-def ready(spec: Spec) -> Start:
+def ready(spec: Spec, phase: SetPhase = nobody) -> Start:
     """What training starts from; `hashtune step N --run` starts from the same."""
     return begin(
         *(spec, read_plan(PACK), read_manifest(MANIFEST)),
         root=Path.cwd(),
         parts=_identity_parts(spec),
         code=writers.read_json(CODE),
+        phase=phase,
     )
 
 
@@ -130,8 +147,10 @@ def settings_of(spec: Spec, folder: Path) -> Settings:
     )
 
 
-def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> None:
-    begun = ready(spec)
+def _train(
+    spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers, account: Account
+) -> None:
+    begun = ready(spec, account.position.enter)
     for warning in rounding_warnings(spec.optim, micro_batches=spec.batch.grad_accum):
         frame.say(f"  warning: {warning}")
     trainee, plan, manifest = begun.trainee, begun.plan, begun.manifest
@@ -145,8 +164,11 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
         sampler=sampler_of(spec, manifest, plan),
         trackers=trackers,
         branch=begun.branch,
+        position=account.position,
     )
+    _first_steps(loop, spec, account)
     loop.run()
+    account.position.enter("proof")
     check_updates(loop.progress.updates, steps=loop.progress.step)
     kept = facts["kept_stable"] = hand_out(folder, OUTPUTS["stable"])
     if (step := spec.checkpoint.keep_stable) is not None and kept is None:
@@ -166,14 +188,48 @@ def _train(spec: Spec, stop: StopRequest, folder: Path, trackers: Trackers) -> N
             start=begun.adapter,
         ),
     )
-    _report(loop, begun, facts)
+    memory = compare(account.planned, account.measured, margin=spec.plan.margin)
+    _report(loop, begun, facts, memory)
+
+
+def _account(spec: Spec) -> Account:
+    """What is expected of the run's memory. No param of this stage: it can only stop a run."""
+    account = Account(Changes(spec))
+    if spec.plan.probe_steps and spec.hardware.device == spec.device:
+        inputs = [MANIFEST, *sorted(PACK.glob("*.parquet"))]
+        account.planned, line = read_planned(PLANNED, workload_sha256(spec, inputs))
+        frame.say(f"  {line}")
+    return account
+
+
+def _first_steps(loop: Loop, spec: Spec, account: Account) -> None:
+    """The probe, unless nothing is left to train."""
+    if not spec.plan.probe_steps or at_end(loop.settings.run, len(loop.plan.steps)):
+        return
+    with account.probe():
+        account.measured = measure_steps(
+            *(loop.trainee, loop.plan, loop.settings),
+            steps=spec.plan.probe_steps,
+            stop=lambda: bool(loop.stop),
+            tell=account.position.enter,
+        )
+    if account.measured is None:
+        return
+    for line in memory_lines(account.planned, account.measured):
+        frame.say(f"  {line}")
+    check_margin(
+        account.planned,
+        account.measured,
+        margin=spec.plan.margin,
+        changes=account.changes,
+    )
 
 
 def _aside(spec: Spec, trainee: Trainee) -> Aside:
     """What is only told: no param of this stage in dvc.yaml and no part of the identity."""
     same = spec.hardware.device == trainee.device.type
     return Aside(
-        peak_tflops=spec.hardware.peak_tflops if same else None,
+        peak_tflops=peak_of(spec.hardware.peak_tflops, spec.precision) if same else None,
         log=LOG,
         places=partial(source_lines, prepared=PREPARED),
     )
@@ -203,9 +259,11 @@ def _fused(trainee: Trainee, plan: Plan) -> dict[str, object]:
     return {"fused": counts}
 
 
-def _report(loop: Loop, begun: Start, facts: dict[str, object]) -> None:
+def _report(
+    loop: Loop, begun: Start, facts: dict[str, object], memory: dict[str, Any] | None
+) -> None:
     report = {**summarise(loop, OUTPUTS["adapter"]), **facts}
-    measured = measure(loop)
+    measured = measure(loop) | {"memory": memory}
     signals = [signal.name for signal in loop.journal.watcher.fired]
     frame.write_report("train", report)
     frame.write_machine("train", measured, belongs_to=weights_file(OUTPUTS["adapter"]))

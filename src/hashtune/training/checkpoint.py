@@ -123,14 +123,28 @@ def steps(run: Path) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
-def newest(run: Path) -> tuple[Path | None, list[str]]:
+def at_end(run: Path, steps_planned: int) -> bool:
+    """Whether a complete checkpoint lies at the end of the plan: nothing is left to train."""
+    return complete(directory(run, steps_planned)) is None
+
+
+def newest(run: Path, *, best_after: int | None = None) -> tuple[Path | None, list[str]]:
     """The newest complete checkpoint, and why newer ones were passed over.
 
-    Raises InputError when checkpoints exist but none is complete: no silent restart.
+    Args:
+        run: folder of the run's state.
+        best_after: for a run that hands out its best adapter: of a best step above this one the
+            checkpoint must be complete too, or the end of the run could not use it. None: the last
+            adapter is handed out.
+
+    Raises:
+        InputError: checkpoints exist but none is complete: no silent restart.
     """
     notes: list[str] = []
     for step in reversed(steps(run)):
         reason = complete(directory(run, step))
+        if reason is None and best_after is not None:
+            reason = _best_is_lost(run, step, best_after)
         if reason is None:
             return directory(run, step), notes
         notes.append(f"{directory(run, step).name} skipped: {reason}")
@@ -144,6 +158,15 @@ def newest(run: Path) -> tuple[Path | None, list[str]]:
             )
         )
     return None, []
+
+
+def _best_is_lost(run: Path, step: int, best_after: int) -> str | None:
+    """Why the best adapter that this checkpoint tells of is not to be had, if so."""
+    best = writers.read_json(directory(run, step) / STATE)["progress"]["best_step"]
+    if best is None or best == step or best <= best_after:
+        return None
+    reason = complete(directory(run, best))
+    return reason and f"its best one, {directory(run, best).name}: {reason}"
 
 
 def load(

@@ -37,17 +37,32 @@ def left_runs(home: Path) -> Iterator[LeftRun]:
             continue
         complete, reasons = None, []
         for step in reversed(steps):
-            reason = intact.complete(checkpoint.directory(folder, step))
+            reason = _reason(checkpoint.directory(folder, step))
             if reason is None:
                 complete = step
                 break
             reasons.append(f"step {step}: {reason}")
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        yield LeftRun(folder, complete, reasons, _holder(folder / "lock"), size)
+        size = sum(_bytes(file) for file in folder.rglob("*"))
+        yield LeftRun(folder, complete, reasons, holder(folder), size)
 
 
-def _holder(lock: Path) -> str | None:
-    """Who holds the lock; the kernel lets go of it when the holder dies, however it dies."""
+def _reason(folder: Path) -> str | None:
+    try:
+        return intact.complete(folder)
+    except FileNotFoundError:  # its trainer pruned it
+        return "was removed meanwhile"
+
+
+def _bytes(file: Path) -> int:
+    try:
+        return file.stat().st_size if file.is_file() else 0
+    except FileNotFoundError:
+        return 0
+
+
+def holder(run: Path) -> str | None:
+    """Who trains in this folder; the kernel lets go of the lock when the holder dies."""
+    lock = run / "lock"
     if not lock.is_file():
         return None
     with lock.open("a+", encoding="utf-8") as handle:

@@ -7,7 +7,7 @@ trainee, the plan and plain settings, and calls back for everything that leaves 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -22,9 +22,11 @@ from hashtune.training.checkpoint import Progress
 from hashtune.training.curves import Curves
 from hashtune.training.guard import check_eval_loss, check_skips, evaluations_since_best
 from hashtune.training.journal import Aside, Journal
+from hashtune.training.layouts import micro_batches
 from hashtune.training.model import Trainee
 from hashtune.training.noise import step_noise
 from hashtune.training.optimizers import build_optimizer, optimizer_tensors, restore_optimizer
+from hashtune.training.phases import Phase, Position
 from hashtune.training.plan import Plan, Settings, step_without_targets, targets
 from hashtune.training.randomness import restore_rng
 from hashtune.training.rates import Meter, gauge_of
@@ -52,6 +54,7 @@ class Loop:
     sampler: Sampler = field(default_factory=Sampler)
     trackers: Trackers | None = None
     branch: Branch | None = None
+    position: Position = field(default_factory=Position)
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
     journal: Journal = field(init=False)
@@ -59,6 +62,8 @@ class Loop:
 
     def run(self) -> Progress:
         """Train to the end of the plan, or raise Stopped with a checkpoint on disk."""
+        self.trainee = replace(self.trainee, phase=self.position.enter)
+        self.position.enter("resume")
         optimizer = build_optimizer(self.trainee.parameters, self.settings.optim)
         self._resume(optimizer)
         self.scaler = build_scaler(self.trainee, self.progress.scaler)
@@ -96,6 +101,7 @@ class Loop:
         loss = None
         if not self.plan.eval_rows:
             rows, batch = [self.plan.rows[n] for n in self.plan.steps[0]], self.settings.batch
+            self._begin("evaluation", rows)
             loss = evaluate_loss(self.trainee, rows, micro=batch.micro, layout=batch.layout).loss
             step, updates = self.progress.step, self.progress.updates
             check_eval_loss(loss, step=step, updates=updates, rows="first step's")
@@ -127,6 +133,7 @@ class Loop:
     def _step(self, optimizer: torch.optim.Optimizer) -> tuple[StepResult, float]:
         numbers = self.plan.steps[self.progress.step]
         rows = [self.plan.rows[number] for number in numbers]
+        self._begin("forward", rows, step=self.progress.step + 1)
         if not targets(rows):
             raise InputError(step_without_targets(self.progress.step + 1))
         lr = lr_at(
@@ -159,6 +166,12 @@ class Loop:
             self._skipped(rows)
         return result, lr
 
+    def _begin(self, phase: Phase, rows: Sequence[Row], *, step: int | None = None) -> None:
+        """For who names the place of a failure: these rows are next."""
+        batch = self.settings.batch
+        groups = micro_batches(rows, batch.micro, batch.layout)
+        self.position.take(phase, groups, step=self.progress.step if step is None else step)
+
     def _skipped(self, rows: Sequence[Row]) -> None:
         named = self.journal.skip(rows)
         allowed = self.settings.checkpoint.max_skipped_steps
@@ -171,6 +184,7 @@ class Loop:
             return
         started = time.monotonic()
         batch = self.settings.batch
+        self._begin("evaluation", self.plan.eval_rows)
         result = evaluate_loss(
             self.trainee, self.plan.eval_rows, micro=batch.micro, layout=batch.layout
         )
@@ -200,6 +214,7 @@ class Loop:
         return tensors
 
     def _save(self, optimizer: torch.optim.Optimizer) -> None:
+        self.position.enter("save")
         checkpoints.save(
             self.settings.run,
             self.progress,
@@ -237,7 +252,9 @@ class Loop:
                 parameter.copy_(tensors[f"adapter.{name}"])
 
     def _resume(self, optimizer: torch.optim.Optimizer) -> None:
-        folder, notes = checkpoints.newest(self.settings.run)
+        branched = self.branch.step if self.branch else 0
+        best_after = branched if self.settings.checkpoint.select == "best" else None
+        folder, notes = checkpoints.newest(self.settings.run, best_after=best_after)
         for note in notes:
             self.say(f"  {note}")
         if folder is not None:

@@ -29,6 +29,7 @@ from hashtune.training.documents import attention_inputs
 from hashtune.training.full import train_all
 from hashtune.training.fused.attach import NOTHING, Fused, plain_products
 from hashtune.training.loss import LossSums, token_losses
+from hashtune.training.phases import Phase, SetPhase, nobody
 from hashtune.training.quantised import prepare_quantised
 from hashtune.training.soft_prompts import soft_config
 from hashtune.training.targets import linear_names, lora_config, put_on
@@ -84,7 +85,8 @@ class Trainee:
     parameters: trainable name -> parameter in name order; fp32, or bf16 without master weights.
     autocast: bf16 or fp16 compute when the spec says so. targets: entry of method.targets -> how
     many modules it matches. initial: what a prompt or prefix began as; empty for LoRA, whose B
-    begins at zero. fused: parts with a backward of their own.
+    begins at zero. fused: parts with a backward of their own. phase: is told what a training step
+    does next: forward, loss, backward, optimizer.
     """
 
     peft: Any
@@ -93,6 +95,7 @@ class Trainee:
     targets: dict[str, int] = field(default_factory=dict)
     initial: dict[str, Tensor] = field(default_factory=dict)
     fused: Fused = NOTHING
+    phase: SetPhase = nobody
 
     @property
     def device(self) -> torch.device:
@@ -138,6 +141,7 @@ class Trainee:
 
     def hidden(self, batch: Batch) -> Tensor:
         """Last hidden states (B, T, H) of a micro-batch, without those of virtual tokens."""
+        self._next("forward")
         backbone = self.peft.get_base_model().model
         ids, positions = batch.input_ids.to(self.device), batch.position_ids.to(self.device)
         inputs: dict[str, Any] = {"input_ids": ids, "position_ids": positions}
@@ -151,10 +155,19 @@ class Trainee:
     def losses(self, batch: Batch) -> LossSums:
         """Summed loss of a micro-batch's trained tokens, to be called under autocast."""
         hidden, labels = self.hidden(batch), batch.labels.to(self.device)
+        self._next("loss")
         if self.fused.head is None:
-            return token_losses(hidden, labels, self.head)
-        with plain_products(self.device):
-            return token_losses(hidden, labels, self.head, self.fused.head)
+            sums = token_losses(hidden, labels, self.head)
+        else:
+            with plain_products(self.device):
+                sums = token_losses(hidden, labels, self.head, self.fused.head)
+        self._next("backward")
+        return sums
+
+    def _next(self, phase: Phase) -> None:
+        """Of a training step; an evaluation or a proof without gradients is one phase."""
+        if torch.is_grad_enabled():
+            self.phase(phase)
 
     def without_fused(self) -> "Trainee":
         """The same model with the plain loss; its modules stay as they are."""

@@ -1,7 +1,7 @@
 """What the loop is given: the packing plan and settings that fit it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,17 @@ def row_to_prove(rows: Iterable[Row]) -> Row:
     """The first row with a document of two tokens: of one alone nothing is trained, and attention
     over one key does not feel its query."""
     return next(row for row in rows if max(row.lengths) > 1)
+
+
+def worst_rows(rows: Sequence[Row], batch: Batch) -> list[Row]:
+    """What the plan reckons with: the longest row as often as a micro-batch takes rows, with as
+    many targets at its end as the row with the most has. With accumulation two micro-batches: the
+    second one's activations lie beside the first one's gradients."""
+    longest = max(rows, key=lambda row: (len(row.input_ids), -row.row))
+    most = max(targets([row]) for row in rows)
+    start = max(1, len(longest.input_ids) - most)
+    labels = [IGNORE_INDEX] * start + longest.input_ids[start:]
+    return [replace(longest, labels=labels)] * (batch.micro * min(2, batch.grad_accum))
 
 
 @dataclass(frozen=True, slots=True)

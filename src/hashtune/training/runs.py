@@ -18,11 +18,12 @@ from typing import Any
 from hashtune import folders, writers
 from hashtune.errors import Stopped
 from hashtune.training import checkpoint as checkpoints
+from hashtune.training import handed
+from hashtune.training.handed import RESULT
 from hashtune.training.signals import StopRequest
 from hashtune.training.space import full_disk
 from hashtune.training.stable import KEPT
 
-RESULT = "result"
 POLL_SECONDS = 0.2
 
 
@@ -49,6 +50,9 @@ def exclusive(run: Path, stop: StopRequest) -> Iterator[Lock]:
     folders.make_folder(run)
     with (run / "lock").open("a+", encoding="utf-8") as handle:
         waited = not _try_lock(handle.fileno())
+        if waited:  # for longer than a look at it takes (left_runs.py)
+            time.sleep(POLL_SECONDS)
+            waited = not _try_lock(handle.fileno())
         if waited:
             handle.seek(0)
             holder = handle.read().strip()
@@ -72,8 +76,9 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def finish(run: Path, outputs: Mapping[str, Path]) -> None:
-    """Keep a copy of the outputs for a trainer that waits; drop the resume state.
+def finish(run: Path, outputs: Mapping[str, Path], *, lock: Path) -> None:
+    """Keep a copy of the outputs, for a trainer that waits and for a DVC that dies before it writes
+    its record to `lock`; drop the resume state.
 
     Without resume state a forced rerun trains from step 1. The newest checkpoint goes last: a kill
     in between leaves one to continue from.
@@ -81,6 +86,12 @@ def finish(run: Path, outputs: Mapping[str, Path]) -> None:
     with full_disk(run), folders.staged_directory(run / RESULT) as folder:
         for name, path in outputs.items():
             _copy(path, folder / name)
+        handed.write_manifest(folder, lock)
+    clear(run)
+
+
+def clear(run: Path) -> None:
+    """Drop the resume state."""
     for step in checkpoints.steps(run):
         folders.remove_folder(checkpoints.directory(run, step))
     if (run / KEPT).exists():
@@ -89,9 +100,10 @@ def finish(run: Path, outputs: Mapping[str, Path]) -> None:
 
 
 def take_result(run: Path, outputs: Mapping[str, Path]) -> bool:
-    """Copy what another trainer finished, each output whole; False when it did not finish."""
+    """Copy what another trainer finished, each output whole; False when it did not finish, or when
+    the copy is damaged."""
     result = run / RESULT
-    if not result.is_dir():
+    if not handed.whole(result):
         return False
     for name, path in outputs.items():
         if (result / name).is_dir():

@@ -35,6 +35,7 @@ from hashtune.training.model import (
     set_determinism,
 )
 from hashtune.training.own import check_base
+from hashtune.training.phases import SetPhase, nobody
 from hashtune.training.plan import Plan, check_plan
 from hashtune.training.samples import Sampler, choose_prompts
 from hashtune.training.soft_prompts import check_single_documents
@@ -63,6 +64,7 @@ def begin(
     root: Path,
     parts: Mapping[str, Any],
     code: Mapping[str, Any],
+    phase: SetPhase = nobody,
 ) -> Start:
     """The base with the adapter that training starts from, random generators seeded, and the plan.
 
@@ -73,6 +75,7 @@ def begin(
         root: of the project.
         parts: what decides the run's bits, from identity_parts.
         code: the record of build/code/train.json.
+        phase: is told when the base is there and its proofs begin.
 
     Raises:
         InputError: no GPU for a run on CUDA; settings do not fit the plan, the base, the state to
@@ -117,6 +120,7 @@ def begin(
     if trainee.device.type == "cpu" and (findings := tf32_on_cpu(spec.precision)):
         raise InputError(findings)
     seed_all(spec.seed)  # what training draws does not depend on what the init drew
+    phase("proof")
     packed = spec.batch.layout == "padding_free" or any(len(row.lengths) > 1 for row in rows)
     check_base(trainee, rows, packed=packed)
     adapter = continue_from(trainee.peft, adapter)

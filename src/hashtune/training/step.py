@@ -67,6 +67,7 @@ def train_step(
         entropy += sums.entropy / total
         correct += sums.correct
         tokens += batch.tokens
+    trainee.phase("optimizer")
     if scaler is not None:
         scaler.unscale_(optimizer)
     norm = clip_gradients(trainee.parameters.values(), grad_clip)

@@ -12,6 +12,7 @@ from hashtune import writers
 from hashtune.training import checkpoint as checkpoints
 from hashtune.training.differences import differences
 from hashtune.training.intact import STATE, complete
+from hashtune.training.left_runs import holder
 
 NEAR = 3  # more differences make another experiment
 
@@ -20,13 +21,23 @@ def unfinished(run: Path, now: Mapping[str, Any]) -> list[str]:
     """A line for each interrupted run beside `run` that differs in at most three parts.
 
     Args:
-        run: this run's folder; empty unless it has no checkpoint itself.
+        run: this run's folder; empty unless it has no checkpoint itself. Runs that a trainer works
+            on now are left out.
         now: its "spec" (identity_parts) and "code" (the record of build/code/train.json).
     """
     if checkpoints.steps(run) or not run.parent.is_dir():
         return []
     others = sorted(folder for folder in run.parent.iterdir() if folder != run)
-    return [line for folder in others for line in _line(folder, now)]
+    return [line for folder in others for line in _of(folder, now)]
+
+
+def _of(other: Path, now: Mapping[str, Any]) -> list[str]:
+    if not checkpoints.steps(other) or holder(other):
+        return []
+    try:
+        return list(_line(other, now))
+    except FileNotFoundError:  # a trainer that just began there pruned what was read
+        return []
 
 
 def _line(other: Path, now: Mapping[str, Any]) -> Iterator[str]:
