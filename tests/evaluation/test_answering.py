@@ -75,7 +75,14 @@ def test_rows_are_exact_and_in_item_order():
     assert suite_summary(rows) == {
         "items": 4,
         "score": 0.5,
-        "slices": {"k": {"items": 2, "score": 0.5}, "talk": {"items": 2, "score": 0.5}},
+        "slices": {
+            "k": {"items": 2, "score": 0.5},  # choices have no length
+            "talk": {
+                "items": 2,
+                "score": 0.5,
+                "generated": {"items": 2, "finished_share": 0.5, "tokens_mean": 2.5},
+            },
+        },
     }
 
 

@@ -105,7 +105,9 @@ def project(tmp_path, monkeypatch):
         }
         for i in range(5)
     ]
-    writers.write_parquet(Path("build/prepare/test.parquet"), rows, records.conversation_schema())
+    for split in ("train", "test"):
+        path = Path(f"build/prepare/{split}.parquet")
+        writers.write_parquet(path, rows, records.conversation_schema())
     save_adapter(manifest)
     return tmp_path
 
@@ -162,6 +164,11 @@ def test_the_five_stages_in_a_row(project):
     for stage, sides in (("baseline", 2), ("evaluate", 1), ("regress", 1)):
         noise = writers.read_json(Path(f"reports/{stage}.json"))["noise_floor"]
         assert [side["floor"] for side in noise.values()] == [0.0] * sides  # fp32
+        told = writers.read_json(Path(f"reports/{stage}.json")).get("task", {})
+        assert stage == "regress" or told["references"]["items"] == 2
+    assert told == {}
+    told = writers.read_json(Path("reports/evaluate.json"))["task"]
+    assert told["memorised"] == {"examples": 0, "share": 0.0, "ids": []}
     machine = writers.read_json(Path("reports/machine/evaluate.json"))
     assert machine["output_sha256"] == writers.sha256_file(Path("build/evaluate/task.jsonl"))
 

@@ -63,18 +63,32 @@ def answer_suites(
 
 
 def suite_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Items, mean score over all of them (None without items), mean and count per slice."""
-    slices: dict[str, list[float]] = {}
+    """Items, mean score over all of them (None without items), and a table by slice: items, mean
+    score, and of generated answers (where there are any) their number, the share that reached a
+    stop, and the mean of their tokens."""
+    slices: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        slices.setdefault(row["slice"], []).append(row["score"])
+        slices.setdefault(row["slice"], []).append(row)
     return {
         "items": len(rows),
-        "score": round(fmean(row["score"] for row in rows), 6) if rows else None,
-        "slices": {
-            name: {"items": len(scores), "score": round(fmean(scores), 6)}
-            for name, scores in sorted(slices.items())
-        },
+        "score": _mean(rows, "score") if rows else None,
+        "slices": {name: _of_slice(members) for name, members in sorted(slices.items())},
     }
+
+
+def _of_slice(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    told: dict[str, Any] = {"items": len(rows), "score": _mean(rows, "score")}
+    if generated := [row for row in rows if row["kind"] == "generated"]:
+        told["generated"] = {
+            "items": len(generated),
+            "finished_share": _mean(generated, "finished"),
+            "tokens_mean": _mean(generated, "tokens"),
+        }
+    return told
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
+    return round(fmean(float(row[key]) for row in rows), 6)
 
 
 def _row(

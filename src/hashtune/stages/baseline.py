@@ -14,6 +14,7 @@ from hashtune import frame, writers
 from hashtune.evaluation.answering import answer_suites, suite_summary
 from hashtune.evaluation.evidence import suite_conditions, task_conditions
 from hashtune.evaluation.kept import Kept, finish, kept_answers, speed
+from hashtune.evaluation.likelihood import reference_likelihood
 from hashtune.evaluation.noise_sides import suite_noise, task_noise
 from hashtune.evaluation.suites import SuiteItem, load_suites
 from hashtune.evaluation.tasks import TaskItem, base_prompt, task_items, task_rows, task_summary
@@ -61,7 +62,14 @@ def run() -> None:
         ),
     }
     scores = {
-        "task": task_summary(spec.data.task, task),
+        "task": task_summary(spec.data.task, task)
+        | {
+            "references": reference_likelihood(
+                *(engine, items, prompts, spec.evaluation.likelihood_items),
+                progress=frame.progress,
+                kept=kept,
+            )
+        },
         "suites": suite_summary(suites),
         "noise_floor": noise,
         "task_conditions": task_conditions(spec.evaluation, writers.sha256_file(TEST)),

@@ -1,17 +1,20 @@
 """Stage evaluate: what did the task gain, on examples no training decision ever saw?
 
-Reads build/base/manifest.json, build/train/adapter/ and build/prepare/test.parquet; writes
-build/evaluate/{task.jsonl,scores.json} and reports/evaluate.json. The adapter gets the prompts as
-the data has them.
+Reads build/base/manifest.json, build/train/adapter/, build/prepare/test.parquet and train.parquet
+(for answers that were learned by heart); writes build/evaluate/{task.jsonl,scores.json} and
+reports/evaluate.json. The adapter gets the prompts as the data has them.
 """
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hashtune import frame, writers
 from hashtune.evaluation.evidence import task_conditions
 from hashtune.evaluation.kept import files_of, finish, kept_answers, speed
+from hashtune.evaluation.likelihood import reference_likelihood
+from hashtune.evaluation.memorisation import memorised
 from hashtune.evaluation.noise_sides import task_noise
 from hashtune.evaluation.tasks import task_items, task_rows, task_summary
 
@@ -21,8 +24,10 @@ if TYPE_CHECKING:
 
 MANIFEST = Path("build/base/manifest.json")
 ADAPTER = Path("build/train/adapter")
+TRAIN = Path("build/prepare/train.parquet")
 TEST = Path("build/prepare/test.parquet")
 OUT = Path("build/evaluate")
+CHUNK = 1000
 
 
 def run() -> None:
@@ -53,6 +58,12 @@ def run() -> None:
         progress=frame.progress,
     )
     summary = task_summary(spec.data.task, rows)
+    summary["references"] = reference_likelihood(
+        *(engine, items, prompts, spec.evaluation.likelihood_items),
+        progress=frame.progress,
+        kept=kept,
+    )
+    summary["memorised"] = memorised(spec.data.task, items, rows, _train())
     report = {"task": summary, "noise_floor": {"task": noise}}
     conditions = task_conditions(spec.evaluation, writers.sha256_file(TEST))
     with writers.staged_directory(OUT) as folder:
@@ -69,6 +80,11 @@ def run() -> None:
     frame.closing_table(
         "the adapter scores", {**summary["scores"], "finished": summary["finished_share"]}
     )
+
+
+def _train() -> Iterator[dict[str, Any]]:
+    for chunk in writers.parquet_chunks(TRAIN, CHUNK):
+        yield from chunk
 
 
 def _engine(spec: "Spec") -> "Engine":
