@@ -1,4 +1,4 @@
-"""Answers learned by heart: word for word from training, on another prompt, and not the reference."""
+"""Answers learned by heart: from training, on another prompt, and not the reference."""
 
 import json
 
@@ -10,7 +10,7 @@ from hashtune.spec.schema import Task
 
 
 def task(metric="token_f1"):
-    return Task(metric=metric, fields=[], base_instruction=None)
+    return Task(metric=metric, user_metric=None, fields=[], json_schema=None, base_instruction=None)
 
 
 def user(text):

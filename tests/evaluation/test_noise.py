@@ -14,7 +14,9 @@ from hashtune.evaluation.suites import SuiteItem
 from hashtune.evaluation.tasks import TaskItem, task_rows, task_summary
 from hashtune.spec.schema import Evaluation, Task
 
-TASK = Task(metric="exact_match", fields=[], base_instruction=None)
+TASK = Task(
+    metric="exact_match", user_metric=None, fields=[], json_schema=None, base_instruction=None
+)
 ITEMS = [TaskItem(f"t{i}", [{"role": "user", "content": "q"}], "yes") for i in range(8)]
 
 
@@ -52,7 +54,9 @@ def measured(engine, **changes):
     prompts = [item.prompt for item in ITEMS]
     rows = task_rows(TASK, ITEMS, prompts, [Answer("yes", 1, True)] * len(ITEMS))
     settings = evaluation(**changes)
-    return task_noise(engine, TASK, ITEMS, prompts, rows, evaluation=settings, progress=quiet)
+    return task_noise(
+        engine, TASK, ITEMS, prompts, rows, evaluation=settings, root=None, progress=quiet
+    )
 
 
 def test_items_are_spread_evenly():
@@ -175,7 +179,9 @@ def test_fp32_scores_are_equal_for_batches_of_1_4_and_16(engine):
     assert rows[1] == rows[4] == rows[16]
     assert task_summary(TASK, rows[1])["scores"] == {"answer": 0.5}
     settings = evaluation(noise_items=18, batch_size=18, max_new_tokens=6)
-    found = task_noise(engine, TASK, items, prompts, rows[1], evaluation=settings, progress=quiet)
+    found = task_noise(
+        engine, TASK, items, prompts, rows[1], evaluation=settings, root=None, progress=quiet
+    )
     assert found["plans"] == ["batch_1", "batch_4", "batch_16", "order"]
     assert (found["outputs_changed"], found["floor"]) == (0, 0.0)
     asked = [

@@ -16,7 +16,9 @@ from hashtune.spec.schema import Task
 
 FILE = Path(__file__).with_name("word_problem_outputs.jsonl")
 RIGHT = 32  # counted by hand
-TASK = Task(metric="numeric_answer", fields=[], base_instruction=None)
+TASK = Task(
+    metric="numeric_answer", user_metric=None, fields=[], json_schema=None, base_instruction=None
+)
 
 
 def rows():

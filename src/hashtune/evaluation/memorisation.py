@@ -32,7 +32,7 @@ def memorised(
         task: its metric says whether answers form a closed set.
         items: the test items.
         rows: of `tasks.task_rows`, one per item.
-        train: rows of train.parquet, read once; of them only those that give a test answer are kept.
+        train: rows of train.parquet, read once; only those that give a test answer are kept.
     """
     if task.metric in CLOSED:
         return None

@@ -1,6 +1,7 @@
 """The noise floor of task scores and of suite scores of one model (noise.py says what it is)."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashtune.evaluation.answering import answer_suites
@@ -23,6 +24,7 @@ def task_noise(
     rows: Sequence[Row],
     *,
     evaluation: Evaluation,
+    root: Path,
     progress: "Progress",
 ) -> dict[str, Any]:
     """Of the rows that `tasks.task_rows` made of the answers to these prompts."""
@@ -35,7 +37,7 @@ def task_noise(
             batch_size=size,
             progress=progress,
         )
-        return task_rows(task, [items[index] for index in indices], asked, answers)
+        return task_rows(task, [items[index] for index in indices], asked, answers, root=root)
 
     return noise_floor(
         rows,

@@ -9,19 +9,30 @@ from importlib import metadata
 from typing import Final
 
 from hashtune.errors import Finding
+from hashtune.spec.schema import Task
 
 PACKAGES: Final = {  # metric: (package, version)
     "rouge_l": ("rouge-score", "0.1.2"),
     "bleu": ("sacrebleu", "2.6.0"),
     "chrf": ("sacrebleu", "2.6.0"),
 }
+JSON_SCHEMA: Final = ("jsonschema", "4.26.0")
 
 
 def metric_findings(metric: str) -> Iterator[Finding]:
     """A finding when the metric's package is not installed in its one version."""
     if metric not in PACKAGES:
         return
-    package, version = PACKAGES[metric]
+    yield from _package(metric, *PACKAGES[metric], field="data.task.metric")
+
+
+def json_schema_findings(task: Task) -> Iterator[Finding]:
+    """The same for the package that holds answers against a JSON Schema."""
+    if task.json_schema is not None:
+        yield from _package("a JSON Schema", *JSON_SCHEMA, field="data.task.json_schema")
+
+
+def _package(what: str, package: str, version: str, *, field: str) -> Iterator[Finding]:
     try:
         found = f"{metadata.version(package)} is installed"
     except metadata.PackageNotFoundError:
@@ -29,8 +40,8 @@ def metric_findings(metric: str) -> Iterator[Finding]:
     if found != f"{version} is installed":
         yield Finding(
             "metric-package",
-            f"{metric} needs {package} {version}; {found}",
+            f"{what} needs {package} {version}; {found}",
             file="params.yaml",
-            field="data.task.metric",
+            field=field,
             fix=f"pip install {package}=={version}",
         )

@@ -52,6 +52,7 @@ def run() -> None:
         "task": task_noise(
             *(engine, spec.data.task, items, prompts, task),
             evaluation=spec.evaluation,
+            root=Path.cwd(),
             progress=frame.progress,
         ),
         "suites": suite_noise(
@@ -62,7 +63,7 @@ def run() -> None:
         ),
     }
     scores = {
-        "task": task_summary(spec.data.task, task)
+        "task": task_summary(spec.data.task, task, root=Path.cwd())
         | {
             "references": reference_likelihood(
                 *(engine, items, prompts, spec.evaluation.likelihood_items),
@@ -113,7 +114,7 @@ def _task(
         progress=frame.progress,
         kept=kept,
     )
-    return task_rows(spec.data.task, items, prompts, answers)
+    return task_rows(spec.data.task, items, prompts, answers, root=Path.cwd())
 
 
 def _suites(

@@ -51,13 +51,14 @@ def run() -> None:
         kept=kept,
     )
     seconds = time.monotonic() - started
-    rows = task_rows(spec.data.task, items, prompts, answers)
+    rows = task_rows(spec.data.task, items, prompts, answers, root=Path.cwd())
     noise = task_noise(
         *(engine, spec.data.task, items, prompts, rows),
         evaluation=spec.evaluation,
+        root=Path.cwd(),
         progress=frame.progress,
     )
-    summary = task_summary(spec.data.task, rows)
+    summary = task_summary(spec.data.task, rows, root=Path.cwd())
     summary["references"] = reference_likelihood(
         *(engine, items, prompts, spec.evaluation.likelihood_items),
         progress=frame.progress,
