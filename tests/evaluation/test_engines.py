@@ -9,11 +9,11 @@ import pytest
 
 from hashtune.errors import InputError
 from hashtune.evaluation import models
-from hashtune.evaluation.engines import vllm as engine_vllm
 from hashtune.evaluation.engines.base import open_engine
 from hashtune.evaluation.engines.transformers import TransformersEngine
 from hashtune.evaluation.generate import Answer
 from hashtune.evaluation.suites import SuiteItem
+from hashtune.spec.metric_packages import VLLM, engine_findings
 
 WORDS = ["pad", "stop", "yes", "no", "say", "ask", "well", "then"]
 # what follows a prompt of one word; a real engine goes on until a stop of one token or the limit
@@ -81,7 +81,7 @@ def installed(monkeypatch):
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     true = metadata.version
-    version = engine_vllm.VERSION
+    version = VLLM[1]
     monkeypatch.setattr(metadata, "version", lambda name: version if name == "vllm" else true(name))
     monkeypatch.setattr(models, "open_tokens", lambda *_, **__: (TEMPLATE, [1, (6, 7)]))
     monkeypatch.setattr("hashtune.store.loader.materialise", lambda manifest: "base")
@@ -103,7 +103,9 @@ def test_vllm_is_refused_with_the_command_that_installs_it():
         open_engine(None, None, spec(), root=None)
     (finding,) = caught.value.findings
     assert (finding.rule, finding.field) == ("engine-package", "evaluation.engine")
-    assert finding.fix == f"pip install vllm=={engine_vllm.VERSION}"
+    assert finding.fix == f"pip install vllm=={VLLM[1]}"
+    assert [finding] == list(engine_findings("vllm"))  # what `spec` says before anything runs
+    assert list(engine_findings("transformers")) == []
 
 
 def test_another_version_of_vllm_is_refused(monkeypatch):

@@ -17,6 +17,7 @@ PACKAGES: Final = {  # metric: (package, version)
     "chrf": ("sacrebleu", "2.6.0"),
 }
 JSON_SCHEMA: Final = ("jsonschema", "4.26.0")
+VLLM: Final = ("vllm", "0.33.0")
 
 
 def metric_findings(metric: str) -> Iterator[Finding]:
@@ -32,14 +33,23 @@ def json_schema_findings(task: Task) -> Iterator[Finding]:
         yield from _package("a JSON Schema", *JSON_SCHEMA, field="data.task.json_schema")
 
 
-def _package(what: str, package: str, version: str, *, field: str) -> Iterator[Finding]:
+def engine_findings(engine: str) -> Iterator[Finding]:
+    """The same for the engine that answers."""
+    if engine == "vllm":
+        what, field, rule = "the engine vllm", "evaluation.engine", "engine-package"
+        yield from _package(what, *VLLM, field=field, rule=rule)
+
+
+def _package(
+    what: str, package: str, version: str, *, field: str, rule: str = "metric-package"
+) -> Iterator[Finding]:
     try:
         found = f"{metadata.version(package)} is installed"
     except metadata.PackageNotFoundError:
         found = "it is not installed"
     if found != f"{version} is installed":
         yield Finding(
-            "metric-package",
+            rule,
             f"{what} needs {package} {version}; {found}",
             file="params.yaml",
             field=field,

@@ -11,7 +11,7 @@ from hashtune.errors import Finding
 from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
 from hashtune.spec.methods import FULL, SOFT
-from hashtune.spec.metric_packages import json_schema_findings, metric_findings
+from hashtune.spec.metric_packages import engine_findings, json_schema_findings, metric_findings
 from hashtune.spec.places import absence, is_lfs_pointer, place
 from hashtune.spec.resolution import resolution_findings
 from hashtune.spec.rows import (
@@ -48,6 +48,7 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
         *training_findings(spec),
         *resolution_findings(spec, root),
         *metric_findings(spec.data.task.metric),
+        *engine_findings(spec.evaluation.engine),
         *json_schema_findings(spec.data.task),
         *user_metric_findings(spec.data.task, root),
     ]

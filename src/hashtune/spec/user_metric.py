@@ -57,7 +57,7 @@ def source_findings(metric: UserMetric, source: bytes, root: Path) -> list[Findi
                 "user-metric",
                 f"imports {module or 'relatively'}, which lies in the project and is not pinned",
                 file=file,
-                line=node.lineno,
+                line=getattr(node, "lineno", None),
                 field=FIELD,
                 fix="keep the metric in one file",
             )

@@ -1,4 +1,4 @@
-"""vLLM as the engine: optional, for GPUs. Its one version decides the bits, so it is pinned here.
+"""vLLM as the engine: optional, for GPUs. Its one version decides the bits, so the code pins it.
 
 It gets token ids that our template rendered and gives token ids back; stops are cut and texts
 decoded by the same code as for the default engine. Prompts go to it in the frozen batch plan, but
@@ -9,7 +9,7 @@ with LoRA; other adapters and added tokens are refused.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from hashtune.evaluation.generate import (
     rendered_prompts,
 )
 from hashtune.records import Message
+from hashtune.spec.metric_packages import engine_findings
 
 if TYPE_CHECKING:
     from hashtune.chat.template import Template
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from hashtune.spec.schema import Spec
     from hashtune.store.manifest import Manifest
 
-VERSION: Final = "0.33.0"
 DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16"}
 FIELD: Final = "evaluation.engine"
 
@@ -134,7 +134,7 @@ def open_vllm(
     Raises:
         InputError: vLLM is not there in its one version; an adapter that it cannot serve.
     """
-    if findings := [*package_findings(), *adapter_findings(adapter, spec)]:
+    if findings := [*engine_findings(spec.evaluation.engine), *adapter_findings(adapter, spec)]:
         raise InputError(findings)
     from hashtune.evaluation.models import open_tokens
     from hashtune.store.loader import materialise
@@ -158,20 +158,6 @@ def open_vllm(
         request = lora.LoRARequest("adapter", 1, str(adapter.resolve()))
     ends = [(stop,) if isinstance(stop, int) else tuple(stop) for stop in stops]
     return VllmEngine(vllm, llm, request, template, ends)
-
-
-def package_findings() -> list[Finding]:
-    """A finding unless vLLM is installed in its one version."""
-    try:
-        found = metadata.version("vllm")
-    except metadata.PackageNotFoundError:
-        found = ""
-    if found == VERSION:
-        return []
-    what = f"{found} is installed" if found else "it is not installed"
-    message = f"the engine vllm needs vllm {VERSION}; {what}"
-    fix = f"pip install vllm=={VERSION}"
-    return [Finding("engine-package", message, file="params.yaml", field=FIELD, fix=fix)]
 
 
 def adapter_findings(adapter: Path | None, spec: "Spec") -> list[Finding]:
