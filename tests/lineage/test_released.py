@@ -25,11 +25,17 @@ def folder(tmp_path):
     return found
 
 
-def report(folder, name, value):
-    reports = folder.parents[2] / "reports"
-    reports.mkdir(exist_ok=True)
-    (reports / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
-    return reports
+def report(folder, adapter_sha256, verdict=None, judged=None):
+    """What train reports, and the entry that release wrote of the `judged` adapter; the root."""
+    root = folder.parents[2]
+    (root / "reports").mkdir()
+    text = json.dumps({"adapter_sha256": adapter_sha256})
+    (root / "reports/train.json").write_text(text, encoding="utf-8")
+    if verdict:
+        (root / "build/release").mkdir()
+        entry = {"verdict": verdict, "adapter": {f"a/{WEIGHTS}": judged}}
+        (root / "build/release/entry.json").write_text(json.dumps(entry), encoding="utf-8")
+    return root
 
 
 def test_a_whole_folder(folder):
@@ -68,32 +74,38 @@ def test_a_sealed_rejection_is_one(folder):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "expected"),
-    [("pass", []), ("fail", ["rejected"]), ("not enough evidence", ["rejected"])],
+    ("verdict", "judged", "expected"),
+    [
+        ("pass", W, []),
+        ("fail", W, ["rejected"]),
+        ("not enough evidence", W, ["rejected"]),
+        ("fail", "0" * 64, []),  # that was another adapter
+        (None, None, []),  # nobody has judged it yet
+    ],
 )
-def test_the_adapter_of_train_is_used_after_a_pass(folder, verdict, expected):
-    report(folder, "gate", {"verdict": verdict})
-    reports = report(folder, "train", {"adapter_sha256": W})
-    found = untrusted(folder, reports)
-    assert [finding.rule for finding in found] == expected
-    assert untrusted(folder, reports, unreleased=True) == []
+def test_an_adapter_that_was_judged(folder, verdict, judged, expected):
+    root = report(folder, W, verdict, judged)
+    assert [finding.rule for finding in untrusted(folder, root)] == expected
+    assert untrusted(folder, root, unreleased=True) == []
 
 
-def test_before_the_gate_ran_nothing_is_passed(folder):
-    reports = report(folder, "train", {"adapter_sha256": W})
-    [finding] = untrusted(folder, reports)
-    assert "verdict: none yet" in finding.message
+def test_a_copy_of_a_rejected_adapter_is_refused_too(folder, tmp_path):
+    root = report(folder, W, "fail", W)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / WEIGHTS).write_text("w", encoding="utf-8")
+    assert rules(untrusted(copy, root)) == [("rejected", "copy")]
 
 
-def test_weights_that_train_did_not_write(folder):
-    reports = report(folder, "train", {"adapter_sha256": "0" * 64})
-    assert rules(untrusted(folder, reports)) == [("tampered", WEIGHTS)]
-    assert rules(untrusted(folder, reports, unreleased=True)) == [("tampered", WEIGHTS)]
+@pytest.mark.parametrize("unreleased", [False, True])
+def test_weights_that_train_did_not_write(folder, unreleased):
+    root = report(folder, "0" * 64)
+    assert rules(untrusted(folder, root, unreleased=unreleased)) == [("tampered", WEIGHTS)]
 
 
 def test_an_adapter_from_elsewhere_is_let_pass(folder, tmp_path):
-    reports = report(folder, "train", {"adapter_sha256": "0" * 64})
+    root = report(folder, "0" * 64, "fail", "0" * 64)
     other = tmp_path / "other"
     other.mkdir()
     (other / WEIGHTS).write_text("w", encoding="utf-8")
-    assert untrusted(other, reports) == []
+    assert untrusted(other, root) == []

@@ -17,6 +17,7 @@ from hashtune.memory.closed_form import (
 )
 from hashtune.memory.full import optimizer_parts
 from hashtune.memory.shapes import read_shape
+from hashtune.memory.workspace import QUERY_BLOCK, query_block_bytes
 from hashtune.training import loss
 from hashtune.training.fused import attention
 

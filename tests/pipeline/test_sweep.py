@@ -4,18 +4,17 @@ import re
 
 import pytest
 
-SWEEP = ("-S", "optim.lr=2e-5,5e-4", "-S", "seed=1,2")
-
 
 @pytest.mark.proof
 def test_a_sweep_ends_in_a_comparison(toy):
-    toy.run("dvc", "exp", "run", "--queue", *SWEEP)
+    toy.run("dvc", "exp", "run", "--queue", "-S", "optim.lr=2e-5,5e-4")
+    toy.run("dvc", "exp", "run", "--queue", "-S", "optim.lr=2e-5", "-S", "seed=2")
     toy.run("dvc", "exp", "run", "--run-all", "-j", "1")
     toy.run("hashtune", "report", "--experiments", "--output", "sweep.html")
     page = (toy.path / "sweep.html").read_text(encoding="utf-8")
-    assert "4 runs" in page
+    assert "3 runs" in page
     assert "eval loss against optim.lr" in page
-    assert page.count("<polyline") >= 3 + 2 * 4  # metrics against the rate, two curves of each run
+    assert page.count("<polyline") >= 3 + 2 * 3  # metrics against the rate, two curves of each run
     judged = re.findall(r"eval loss: .*difference (within|beyond) seed noise", page)
     assert len(judged) == 1  # one other setting than the best
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from hashtune.spec.schema import Spec
 
 
-REPORTS = Path("reports")
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Answer one message, or read messages from the terminal until an empty line or Ctrl-D."""
     adapter, message, system = Path(arguments.adapter), arguments.message, arguments.system
@@ -32,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     spec = read_spec("tokenizer", "evaluation", "determinism", "method")
     if findings := [*_unreadable(message, system), *_missing(adapter, spec.method.type)]:
         raise InputError(findings)
-    if findings := untrusted(adapter, REPORTS, unreleased=arguments.unreleased):
+    if findings := untrusted(adapter, Path.cwd(), unreleased=arguments.unreleased):
         raise InputError(findings)
     from hashtune.evaluation.models import open_subject
 

@@ -4,7 +4,7 @@ import argparse
 from typing import TypeAlias
 
 from hashtune.cli.inspect_arguments import add_arguments as add_inspect_arguments
-from hashtune.cli.parser import Parser
+from hashtune.cli.parser import Parser, whole_number
 from hashtune.cli.plan_arguments import add_arguments as add_plan_arguments
 from hashtune.cli.suite_arguments import add_arguments as add_suite_arguments
 
@@ -158,6 +158,23 @@ def _add_suite(commands: Commands) -> None:
     add_suite_arguments(suite)
 
 
+def _add_judge(commands: Commands) -> None:
+    judge = commands.add_parser(
+        "judge",
+        help="a blind sheet of both answers for human judgement, and its score",
+        description="Judge base and adapter by hand without knowing which answer is whose.",
+    )
+    actions = judge.add_subparsers(required=True, metavar="ACTION")
+    export = actions.add_parser("export", help="write build/judge/sheet.csv and its key")
+    export.add_argument("--items", type=whole_number, metavar="N", help="at most N items")
+    export.add_argument("--seed", type=int, default=0, metavar="N", help="of the draw (default 0)")
+    export.add_argument("--again", action="store_true", help="in place of an older sheet")
+    export.set_defaults(module="judge", sheet=None)
+    score = actions.add_parser("score", help="score a judged sheet by the sign test")
+    score.add_argument("sheet", metavar="FILE", help="the sheet with its column `better` filled in")
+    score.set_defaults(module="judge")
+
+
 def _add_doctor(commands: Commands) -> None:
     doctor = commands.add_parser(
         "doctor",
@@ -199,5 +216,14 @@ def _add_report(commands: Commands) -> None:
 
 COMMANDS = (
     *(_add_compose, _add_check, _add_plan, _add_base, _add_inspect, _add_step),
-    *(_add_chat, _add_verify, _add_suite, _add_release, _add_doctor, _add_review, _add_report),
+    *(
+        _add_chat,
+        _add_verify,
+        _add_suite,
+        _add_release,
+        _add_doctor,
+        _add_review,
+        _add_report,
+        _add_judge,
+    ),
 )

@@ -18,7 +18,6 @@ from hashtune.spec.methods import adapter_files
 
 LOCK = Path("dvc.lock")
 CODE = Path("build/code/train.json")
-REPORTS = Path("reports")
 NEEDED = (
     *(folder / "train.parquet" for folder in (PREPARE, TOKENIZE, PACK)),
     *(PACK / "steps.parquet", LOCK),
@@ -32,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     adapter = None if arguments.adapter is None else Path(arguments.adapter)
     number = _checked(arguments.number, again=arguments.run, adapter=adapter)
     unreleased = arguments.unreleased
-    if adapter is not None and (found := untrusted(adapter, REPORTS, unreleased=unreleased)):
+    if adapter is not None and (found := untrusted(adapter, Path.cwd(), unreleased=unreleased)):
         raise InputError(found)
     step, rows = _step(number)
     where = _origins(rows)

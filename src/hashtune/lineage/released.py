@@ -14,6 +14,7 @@ from hashtune.writers import read_json, sha256_file, write_json
 
 SEAL = "release.json"
 PASS = "pass"
+TRAIN, ENTRY, ADAPTER = "reports/train.json", "build/release/entry.json", "build/train/adapter"
 GOT_AGAIN = "get the registered version again (`dvc artifacts get`)"
 UNRELEASED = "train further until the gate passes; --unreleased looks at it all the same"
 
@@ -61,35 +62,36 @@ def seal_findings(folder: Path) -> list[Finding]:
     return findings
 
 
-def untrusted(folder: Path, reports: Path, *, unreleased: bool = False) -> list[Finding]:
+def untrusted(folder: Path, root: Path, *, unreleased: bool = False) -> list[Finding]:
     """Why an adapter is not to be used: it differs from its seal or from what train recorded, or
-    the gate did not pass it. An adapter from elsewhere, without a seal, is nobody's business here.
+    the gate judged it and did not pass it. An adapter from elsewhere, without a seal, and one that
+    nobody has judged yet, are let pass.
 
     Args:
         folder: the adapter's.
-        reports: folder with train.json and gate.json of this project.
-        unreleased: look at an adapter without a passed gate too; a changed one stays refused.
+        root: of the project, with reports/ and build/.
+        unreleased: look at a rejected adapter too; a changed one stays refused.
     """
-    found = seal_findings(folder) or _unsealed(folder, reports)
+    found = seal_findings(folder) or _unsealed(folder, root)
     return [finding for finding in found if not (unreleased and finding.rule == "rejected")]
 
 
-def _unsealed(folder: Path, reports: Path) -> list[Finding]:
-    """Of a folder without a seal: what train and gate of this project say of its weights."""
+def _unsealed(folder: Path, root: Path) -> list[Finding]:
+    """Of a folder without a seal: what train and release of this project say of its weights."""
     names = (PEFT_FILES[0], FULL_FILES[0])
     weights = next((folder / name for name in names if (folder / name).is_file()), None)
-    if (folder / SEAL).is_file() or weights is None or not (reports / "train.json").is_file():
+    if (folder / SEAL).is_file() or weights is None:
         return []  # whoever loads it says what is missing
-    if sha256_file(weights) != read_json(reports / "train.json")["adapter_sha256"]:
-        fix = "`dvc checkout build/train/adapter`, or `dvc repro train`"
-        message = "is not the file that train recorded in reports/train.json"
-        own = folder.resolve() == (reports.parent / "build/train/adapter").resolve()
-        return [Finding("tampered", message, file=str(weights), fix=fix)] if own else []
-    gate = reports / "gate.json"
-    verdict = read_json(gate)["verdict"] if gate.is_file() else "none yet"
-    if verdict == PASS:
+    sha256, report = sha256_file(weights), root / TRAIN
+    own = folder.resolve() == (root / ADAPTER).resolve()
+    if own and report.is_file() and sha256 != read_json(report)["adapter_sha256"]:
+        fix = f"`dvc checkout {ADAPTER}`, or `dvc repro train`"
+        message = f"is not the file that train recorded in {TRAIN}"
+        return [Finding("tampered", message, file=str(weights), fix=fix)]
+    entry = read_json(root / ENTRY) if (root / ENTRY).is_file() else {}
+    if sha256 not in entry.get("adapter", {}).values() or entry["verdict"] == PASS:
         return []
-    message = f"was not passed by the gate (verdict: {verdict})"
+    message = f"was not passed by the gate (verdict: {entry['verdict']})"
     return [Finding("rejected", message, file=str(folder), fix=UNRELEASED)]
 
 

@@ -31,7 +31,18 @@ def facts(report: Mapping[str, Any]) -> dict[str, object]:
         )
     found["time"] = f"{report['hours']:.3g} h for {report['tokens']} tokens"
     found["cost"] = f"{report['cost']:.2f} {report['currency']}"
-    return found
+    return found | (_rehearsed(report["rehearsal"]) if report.get("rehearsal") else {})
+
+
+def _rehearsed(report: Mapping[str, Any]) -> dict[str, object]:
+    """What the step took on fake tensors, beside the closed form."""
+    phases = (f"{name} {held / GB:.3f}" for name, held in report["phases_bytes"].items())
+    return {
+        "rehearsed peak": f"{report['peak_bytes'] / GB:.3f} GB in the {report['peak_phase']}, "
+        f"closed form {report['closed_form_bytes'] / GB:.3f} GB",
+        "rehearsed reserved": f"{report['reserved_bytes'] / GB:.3f} GB",
+        "rehearsed phases": ", ".join(phases),
+    }
 
 
 def answer(report: Mapping[str, Any]) -> str:

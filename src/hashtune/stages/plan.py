@@ -26,6 +26,7 @@ from hashtune.records import Row
 from hashtune.spec.branch import branch_step
 from hashtune.spec.hardware import no_unit, peak_of, read_hardware
 from hashtune.spec.schema import Spec
+from hashtune.spec.workload import workload_sha256
 from hashtune.store.changed_logits import changed_logits
 from hashtune.store.manifest import read_manifest
 
@@ -73,6 +74,8 @@ def run() -> None:
         "row": worst.row,
         "first_step": first + 1,
         "longest_example": longest,
+        # train knows its plan by it
+        "workload_sha256": workload_sha256(spec, [MANIFEST, *sorted(PACK.glob("*.parquet"))]),
     }
     report["rehearsal"] = _rehearsal(spec, config, rows, decision) if spec.plan.rehearse else None
     frame.write_report("plan", report)
@@ -138,12 +141,7 @@ def _duration(spec: Spec, work: Workload, worst: StepShape, tokens: int) -> Any:
 def _tell(report: Mapping[str, Any]) -> None:
     for line in tables.bars(report):
         frame.say(f"  {line}")
-    facts = tables.facts(report)
-    if report["rehearsal"]:
-        from hashtune.memory.rehearsal.report import lines
-
-        facts |= lines(report["rehearsal"])
-    frame.closing_table(f"fits on {report['hardware']}", facts)
+    frame.closing_table(f"fits on {report['hardware']}", tables.facts(report))
     for line in tables.changes(report, most=3):
         frame.say(f"  {line}")
 

@@ -101,16 +101,3 @@ def refuse(report: Mapping[str, Any], *, hardware: str, available: int, fix: str
         f"({largest['line']})"
     )
     raise InputError(Finding("does-not-fit", message, field="hardware.memory_gb", fix=fix))
-
-
-def lines(report: Mapping[str, Any]) -> dict[str, object]:
-    """For the closing table."""
-    closed = report["closed_form_bytes"] / GB
-    return {
-        "rehearsed peak": f"{report['peak_bytes'] / GB:.3f} GB in the {report['peak_phase']}, "
-        f"closed form {closed:.3f} GB",
-        "rehearsed reserved": f"{report['reserved_bytes'] / GB:.3f} GB",
-        "rehearsed phases": ", ".join(
-            f"{name} {held / GB:.3f}" for name, held in report["phases_bytes"].items()
-        ),
-    }
