@@ -74,6 +74,7 @@ def test_plans_differ_from_each_other():
         "order": (50, [list(range(19, 0, -2)), list(range(18, -1, -2))]),
     }
     assert list(plans(4, compared=50)) == ["batch_1", "batch_4", "order"]
+    assert list(plans(2, compared=50)) == ["batch_1", "batch_2"]
     assert plans(1, compared=50) == {"batch_1": (1, [[0]])}
     assert plans(0, compared=50) == {}
 

@@ -3,7 +3,7 @@
 Padding and the shape of a batch change the order of floating point sums, so a near tie between two
 tokens can turn. A few items are answered again under plans other than the compared one; per plan
 and score field the floor takes the mean of |change| over these items, which bounds the change of
-their mean score. It is an estimate from few items: 0 of 4 says that noise is rare, not that there
+their mean score. It is an estimate from few items: 0 of 2 says that noise is rare, not that there
 is none. With n items it moves in steps of 1/n, so it errs to the large side once an item turns.
 """
 
@@ -33,9 +33,9 @@ def plans(items: int, *, compared: int) -> dict[str, tuple[int, list[list[int]]]
     whole = [list(range(items))]
     sizes = sorted({min(size, items) for size in BATCH_SIZES}) if items else []
     found = {f"batch_{size}": (size, whole) for size in sizes}
-    halves = [half for half in (list(range(items))[1::2][::-1], list(range(items))[::2][::-1])]
-    if items > 1:
-        found["order"] = (compared, [half for half in halves if half])
+    if items > 2:  # halves of one row are batches of 1
+        numbers = list(range(items))
+        found["order"] = (compared, [numbers[1::2][::-1], numbers[::2][::-1]])
     return found
 
 
