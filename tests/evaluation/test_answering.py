@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import torch
 
 from hashtune.evaluation.answering import answer_suites, suite_summary
+from hashtune.evaluation.engines.transformers import TransformersEngine
 from hashtune.evaluation.models import Subject
 from hashtune.evaluation.suites import SuiteItem
 
@@ -56,8 +57,8 @@ def quiet(items, *, total, label):
 
 
 def test_rows_are_exact_and_in_item_order():
-    subject = Subject(Scripted(), WordTemplate(), [WORDS.index("stop")])
-    rows = answer_suites(subject, ITEMS, max_new_tokens=3, batch_size=2, progress=quiet)
+    engine = TransformersEngine(Subject(Scripted(), WordTemplate(), [WORDS.index("stop")]))
+    rows = answer_suites(engine, ITEMS, max_new_tokens=3, batch_size=2, progress=quiet)
     assert [(row["id"], row["score"], row["tokens"], row["finished"]) for row in rows] == [
         ("c", 1.0, 0, True),
         ("g", 1.0, 2, True),
@@ -74,11 +75,18 @@ def test_rows_are_exact_and_in_item_order():
     assert suite_summary(rows) == {
         "items": 4,
         "score": 0.5,
-        "slices": {"k": {"items": 2, "score": 0.5}, "talk": {"items": 2, "score": 0.5}},
+        "slices": {
+            "k": {"items": 2, "score": 0.5},  # choices have no length
+            "talk": {
+                "items": 2,
+                "score": 0.5,
+                "generated": {"items": 2, "finished_share": 0.5, "tokens_mean": 2.5},
+            },
+        },
     }
 
 
 def test_no_suites_no_rows():
-    subject = Subject(Scripted(), WordTemplate(), [1])
-    rows = answer_suites(subject, [], max_new_tokens=3, batch_size=2, progress=quiet)
+    engine = TransformersEngine(Subject(Scripted(), WordTemplate(), [1]))
+    rows = answer_suites(engine, [], max_new_tokens=3, batch_size=2, progress=quiet)
     assert suite_summary(rows) == {"items": 0, "score": None, "slices": {}}

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -329,3 +330,43 @@ def test_the_gate_needs_no_torch():
         env={"PYTHONPATH": "src"},
     )
     assert done.stdout.split() == ["False", "False"]
+
+
+def noisy(base, new, base_suites, new_suites, *, task_noise=0.0, suite_noise=0.0, **changes):
+    """The same noise on both sides: a difference may move by twice as much."""
+    pair = evidence(
+        task(base), task(new, answer="b"), suites(base_suites), suites(new_suites, output="n")
+    )
+    old, now = (
+        replace(side, task_noise=task_noise, suite_noise=suite_noise)
+        for side in (pair.base, pair.adapter)
+    )
+    verdict = decide(Evidence(base=old, adapter=now), gate(**changes))
+    return verdict.verdict, {rule.name: rule for rule in verdict.rules}
+
+
+def test_a_gain_within_the_noise_floor_is_no_gain():
+    scores = ([0.0] * 10 + [1.0] * 30, [1.0] * 40, [1.0] * 60, [1.0] * 60)  # a gain of 0.25
+    assert noisy(*scores, task_noise=0.12)[0] == "pass"
+    verdict, rules = noisy(*scores, task_noise=0.125)
+    rule = rules["task.x.gain_over_base"]
+    assert (verdict, rule.verdict) == ("not enough evidence", "not enough evidence")
+    assert "which is no difference: within the 0.25 that other batch plans make" in rule.meaning
+    assert rules["task.x.gain_over_majority"].verdict == "pass"
+
+
+def test_a_drop_within_the_noise_floor_fails_nothing_and_proves_nothing():
+    scores = ([0.0] * 40, [1.0] * 40, [1.0] * 60, [0.0] * 18 + [1.0] * 42)  # a drop of 0.3
+    verdict, rules = noisy(*scores)
+    assert (verdict, rules["regression.drop"].verdict) == ("fail", "fail")
+    assert noisy(*scores, suite_noise=0.14)[1]["regression.drop"].verdict == "fail"
+    verdict, rules = noisy(*scores, suite_noise=0.15)
+    assert verdict == "not enough evidence"
+    assert "other batch plans move it by 0.3" in rules["regression.drop"].meaning
+    assert "which is no difference" in rules["regression.slice.s"].meaning
+
+
+def test_noise_beyond_the_margin_hides_a_loss():
+    scores = ([0.0] * 40, [1.0] * 40, [1.0] * 60, [1.0] * 60)
+    assert noisy(*scores, suite_noise=0.05)[0] == "pass"
+    assert noisy(*scores, suite_noise=0.06)[1]["regression.drop"].verdict == "not enough evidence"

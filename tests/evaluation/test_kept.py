@@ -93,7 +93,10 @@ def spec(**changes):
     tokenizer = SimpleNamespace(model_dump=lambda mode: {"date": changes.get("date", "2026-01-01")})
     return SimpleNamespace(
         tokenizer=tokenizer,
-        evaluation=SimpleNamespace(base_precision=changes.get("precision", "fp32")),
+        evaluation=SimpleNamespace(
+            engine=changes.get("engine", "transformers"),
+            base_precision=changes.get("precision", "fp32"),
+        ),
         determinism=SimpleNamespace(threads=changes.get("threads", 2)),
     )
 
@@ -109,7 +112,7 @@ def test_all_that_decides_the_bits_is_in_the_key(tmp_path, monkeypatch):
         return kept_answers(stage, spec(**changes), model=files_of(Path("build/train"))).folder
 
     seen = [folder(), folder("regress"), folder(date="x"), folder(precision="bf16")]
-    seen.append(folder(threads=3))
+    seen += [folder(threads=3), folder(engine="vllm")]
     writers.write_text(code, "{ }")
     seen.append(folder())
     writers.write_text(model, "v")

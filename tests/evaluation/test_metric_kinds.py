@@ -63,7 +63,13 @@ def test_equal_numbers_are_right_however_written():
 
 
 def task(metric, fields=()):
-    return Task(metric=metric, fields=list(fields), base_instruction=None)
+    return Task(
+        metric=metric,
+        user_metric=None,
+        fields=list(fields),
+        json_schema=None,
+        base_instruction=None,
+    )
 
 
 def test_a_reference_without_a_number_is_named():

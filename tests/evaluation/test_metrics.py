@@ -10,7 +10,13 @@ from hashtune.spec.schema import Task
 
 
 def task(metric="json_fields", fields=("intent", "priority")):
-    return Task(metric=metric, fields=list(fields), base_instruction=None)
+    return Task(
+        metric=metric,
+        user_metric=None,
+        fields=list(fields),
+        json_schema=None,
+        base_instruction=None,
+    )
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,13 @@ def test_the_instruction_replaces_or_becomes_the_system_message():
 
 
 def test_rows_and_summary():
-    task = Task(metric="json_fields", fields=["x"], base_instruction=None)
+    task = Task(
+        metric="json_fields",
+        user_metric=None,
+        fields=["x"],
+        json_schema=None,
+        base_instruction=None,
+    )
     references = ['{"x": 1}', '{"x": 1}', '{"x": 2}']
     items = task_items([row(r, USER, said(r)) for r in references], file="t")
     answers = [Answer('{"x": 1}', 5, True), Answer("no", 9, False), Answer('{"x": 2}', 5, True)]

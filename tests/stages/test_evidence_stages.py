@@ -24,6 +24,7 @@ SUITE = [
     {"id": "c1", "slice": "sums", "question": "1+1", "choices": ["2", "three"], "answer": 0},
     {"id": "g2", "slice": "talk", "prompt": "Name.", "rules": [{"kind": "yes_no"}]},
 ]
+SUITE = [item | {"rationale": "it is asked"} for item in SUITE]
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
@@ -57,6 +58,7 @@ def params(*, template_sha256):
     values["data"]["replay"] |= replayed
     values["data"]["task"] |= {"fields": ["category"], "base_instruction": "Answer with JSON."}
     values["evaluation"] |= {"batch_size": 4, "max_new_tokens": 8}
+    values["evaluation"] |= {"noise_items": 2, "likelihood_items": 2}
     values["regression"] |= {
         "suites": [{"name": "toy", "uri": "data/suite.jsonl", "sha256": pin}],
         "max_new_tokens": 6,
@@ -103,7 +105,9 @@ def project(tmp_path, monkeypatch):
         }
         for i in range(5)
     ]
-    writers.write_parquet(Path("build/prepare/test.parquet"), rows, records.conversation_schema())
+    for split in ("train", "test"):
+        path = Path(f"build/prepare/{split}.parquet")
+        writers.write_parquet(path, rows, records.conversation_schema())
     save_adapter(manifest)
     return tmp_path
 
@@ -157,6 +161,14 @@ def test_the_five_stages_in_a_row(project):
     drop = next(rule for rule in verdict["rules"] if rule["name"] == "regression.drop")
     assert drop["interval"][0] <= drop["value"] <= drop["interval"][1]
     assert drop["interval"] == [round(bound, 6) for bound in drop["interval"]]
+    for stage, sides in (("baseline", 2), ("evaluate", 1), ("regress", 1)):
+        noise = writers.read_json(Path(f"reports/{stage}.json"))["noise_floor"]
+        assert [side["floor"] for side in noise.values()] == [0.0] * sides  # fp32
+        told = writers.read_json(Path(f"reports/{stage}.json")).get("task", {})
+        assert stage == "regress" or told["references"]["items"] == 2
+    assert told == {}
+    told = writers.read_json(Path("reports/evaluate.json"))["task"]
+    assert told["memorised"] == {"examples": 0, "share": 0.0, "ids": []}
     machine = writers.read_json(Path("reports/machine/evaluate.json"))
     assert machine["output_sha256"] == writers.sha256_file(Path("build/evaluate/task.jsonl"))
 

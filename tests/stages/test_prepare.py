@@ -81,7 +81,8 @@ def params(tmp_path, monkeypatch):
             "packing": True,
             "loss_on": "assistant",
             "over_length": "drop",
-            "task": {"metric": "exact_match", "fields": [], "base_instruction": None},
+            "task": {"metric": "exact_match", "fields": []}
+            | dict.fromkeys(("user_metric", "json_schema", "base_instruction")),
         },
         "cleaning": {
             "on_bad_row": "error",

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from hashtune.evaluation.suites import SuiteItem, score_generated
 
 if TYPE_CHECKING:
+    from hashtune.evaluation.engines.base import Engine
     from hashtune.evaluation.generate import Progress
     from hashtune.evaluation.kept import Kept
-    from hashtune.evaluation.models import Subject
 
 
 def answer_suites(
-    subject: "Subject",
+    engine: "Engine",
     items: Sequence[SuiteItem],
     *,
     max_new_tokens: int,
@@ -31,15 +31,11 @@ def answer_suites(
     The output of a choice item is the chosen text and the log-probabilities (nats, 6 decimals).
     `kept` has the batches of an earlier, killed run.
     """
-    from hashtune.evaluation.choices import best, choice_scores
-    from hashtune.evaluation.generate import generate_answers
+    from hashtune.evaluation.choices import best
 
     generated = [item for item in items if item.kind == "generated"]
-    answers = generate_answers(
-        subject.model,
-        subject.template,
+    answers = engine.answers(
         [item.messages for item in generated],
-        stop_ids=subject.stop_ids,
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,
         progress=progress,
@@ -56,12 +52,7 @@ def answer_suites(
         for item, answer in zip(generated, answers, strict=True)
     }
     chosen = [item for item in items if item.kind == "choice"]
-    scored = choice_scores(
-        *(subject.model, subject.template, chosen),
-        batch_size=batch_size,
-        progress=progress,
-        kept=kept,
-    )
+    scored = engine.likelihoods(chosen, batch_size=batch_size, progress=progress, kept=kept)
     for item, scores in zip(chosen, scored, strict=True):
         index = best(scores)
         rounded = [round(score, 6) for score in scores]
@@ -72,18 +63,32 @@ def answer_suites(
 
 
 def suite_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Items, mean score over all of them (None without items), mean and count per slice."""
-    slices: dict[str, list[float]] = {}
+    """Items, mean score over all of them (None without items), and a table by slice: items, mean
+    score, and of generated answers (where there are any) their number, the share that reached a
+    stop, and the mean of their tokens."""
+    slices: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        slices.setdefault(row["slice"], []).append(row["score"])
+        slices.setdefault(row["slice"], []).append(row)
     return {
         "items": len(rows),
-        "score": round(fmean(row["score"] for row in rows), 6) if rows else None,
-        "slices": {
-            name: {"items": len(scores), "score": round(fmean(scores), 6)}
-            for name, scores in sorted(slices.items())
-        },
+        "score": _mean(rows, "score") if rows else None,
+        "slices": {name: _of_slice(members) for name, members in sorted(slices.items())},
     }
+
+
+def _of_slice(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    told: dict[str, Any] = {"items": len(rows), "score": _mean(rows, "score")}
+    if generated := [row for row in rows if row["kind"] == "generated"]:
+        told["generated"] = {
+            "items": len(generated),
+            "finished_share": _mean(generated, "finished"),
+            "tokens_mean": _mean(generated, "tokens"),
+        }
+    return told
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
+    return round(fmean(float(row[key]) for row in rows), 6)
 
 
 def _row(

@@ -7,12 +7,13 @@ made, and only their sums are kept: memory does not grow with the number of item
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from hashtune.evaluation.generate import Progress, batch_plan, can_select
 from hashtune.evaluation.suites import SuiteItem
+from hashtune.records import Message
 
 if TYPE_CHECKING:
     from hashtune.chat.template import Template
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
 
 
 Asked = tuple[list[int], list[list[int]]]  # ids of a prompt and of its choices
+
+
+class Question(Protocol):
+    """What is asked, and the texts whose likelihood as its answer is wanted; a SuiteItem is one."""
+
+    @property
+    def messages(self) -> list[Message]:
+        """What the model is given."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """At least one text."""
 
 
 def choose(
@@ -43,7 +56,7 @@ def best(scores: Sequence[float]) -> int:
 def choice_scores(
     model: Any,
     template: "Template",
-    items: Sequence[SuiteItem],
+    items: Sequence[Question],
     *,
     batch_size: int,
     progress: Progress,
@@ -59,7 +72,7 @@ def choice_scores(
         progress: shown per batch.
         kept: batches that an earlier, killed run scored; new ones are added.
     """
-    asked = [_ids(template, item) for item in items]
+    asked = [choice_ids(template, item) for item in items]
     longest = [len(prompt) + max(map(len, choices)) for prompt, choices in asked]
     most = max((len(choices) for _, choices in asked), default=1)
     plan = batch_plan(longest, batch_size=max(1, batch_size // most))
@@ -73,7 +86,8 @@ def choice_scores(
     return [found[index] for index in range(len(items))]
 
 
-def _ids(template: "Template", item: SuiteItem) -> Asked:
+def choice_ids(template: "Template", item: Question) -> Asked:
+    """Ids of the rendered prompt, and of each choice."""
     encode = template.tokenizer.encode
     prompt = list(template.prompt_ids(item.messages))
     return prompt, [list(encode(choice, add_special_tokens=False)) for choice in item.choices]

@@ -23,6 +23,8 @@ class Side:
     suites: Rows
     task_conditions: Mapping[str, Any]
     suite_conditions: Mapping[str, Any]
+    task_noise: float = 0.0  # how far this model's own scores move in other batches (noise.py)
+    suite_noise: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ def task_conditions(evaluation: Evaluation, test_sha256: str) -> dict[str, Any]:
 def suite_conditions(evaluation: Evaluation, regression: Regression) -> dict[str, Any]:
     """What must be the same for base and adapter on the suites."""
     return {
+        "engine": evaluation.engine,
+        "noise_items": evaluation.noise_items,
         "base_precision": evaluation.base_precision,
         "batch_size": evaluation.batch_size,
         **regression.model_dump(),

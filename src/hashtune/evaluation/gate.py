@@ -4,6 +4,8 @@ drop = base - adapter over the suites, gain = adapter - rival on the task, both 
 with one-sided bounds. A rule passes or fails where the bounds say so; what lies between is not
 enough evidence and does not ship (gate_task, gate_suites). It ships when every rule passes, apart
 from slices that cannot detect a loss: those are told, and the items that are left must be enough.
+A difference within the noise floors of its two sides together (noise.py) is no difference: it makes
+no gain, and fails no rule of a drop.
 """
 
 from dataclasses import dataclass
@@ -35,8 +37,15 @@ def decide(evidence: Evidence, gate: EvalGate) -> Verdict:
     rules = [
         enough("task.items", items=len(adapter.task), least=gate.min_task_items),
         finished(adapter.task, gate),
-        *task_rules(base.task, adapter.task, gate),
-        *suite_rules(base.suites, adapter.suites, gate),
+        *task_rules(
+            base.task,
+            adapter.task,
+            gate,
+            noise={"base": base.task_noise + adapter.task_noise, "majority": adapter.task_noise},
+        ),
+        *suite_rules(
+            base.suites, adapter.suites, gate, noise=base.suite_noise + adapter.suite_noise
+        ),
     ]
     named = {word: [rule.name for rule in rules if rule.verdict == word] for word in (FAIL, UNSURE)}
     if named[FAIL]:

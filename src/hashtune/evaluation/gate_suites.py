@@ -23,6 +23,8 @@ from hashtune.evaluation.verdicts import (
     asks_for,
     enough,
     interval_of,
+    no_difference,
+    within_noise,
 )
 from hashtune.spec.schema import EvalGate
 
@@ -57,15 +59,16 @@ class Pairs:
         return fmean(self.old) <= self.chance + NEAR_CHANCE + ROUNDING
 
 
-def suite_rules(base: Rows, adapter: Rows, gate: EvalGate) -> list[Rule]:
-    """Enough items that can show a loss, the drop over all items, and one rule per slice."""
+def suite_rules(base: Rows, adapter: Rows, gate: EvalGate, *, noise: float) -> list[Rule]:
+    """Enough items that can show a loss, the drop over all items, and one rule per slice.
+    `noise`: how far a drop moves with the batch plan."""
     slices = {name: _pairs(base, adapter, name) for name in sorted({row["slice"] for row in base})}
     telling = sum(pairs.items for pairs in slices.values() if not pairs.near_chance)
     what = "were measured in slices that can show a loss"
     return [
         enough("regression.items", items=telling, least=gate.min_regression_items, what=what),
-        _drop(_pairs(base, adapter), gate),
-        *_vetoes(slices, gate),
+        _drop(_pairs(base, adapter), gate, noise),
+        *_vetoes(slices, gate, noise),
     ]
 
 
@@ -83,7 +86,7 @@ def _pairs(base: Rows, adapter: Rows, name: str | None = None) -> Pairs:
     )
 
 
-def _drop(pairs: Pairs, gate: EvalGate) -> Rule:
+def _drop(pairs: Pairs, gate: EvalGate, noise: float) -> Rule:
     name, margin = "regression.drop", gate.regression_max_drop
     if not pairs.items:
         meaning = "No suite was measured, so nothing is known about what got worse."
@@ -91,10 +94,13 @@ def _drop(pairs: Pairs, gate: EvalGate) -> Rule:
     drop = interval_of(difference_interval, pairs.old, pairs.new, gate=gate)
     within, needed = drop.point <= margin + ROUNDING, None
     verdict: Word = UNSURE
-    if drop.upper <= margin + ROUNDING:
-        verdict, why = PASS, f"which is surely within the allowed {margin:.4g}"
-    elif not within and drop.lower > ROUNDING and _surely_lost(pairs, gate):
+    lost = not within and drop.lower > ROUNDING and not within_noise(drop.point, noise)
+    if lost and _surely_lost(pairs, gate):
         verdict, why = FAIL, f"which exceeds the allowed {margin:.4g} and is surely a drop"
+    elif noise > margin + ROUNDING:  # a loss beyond the margin could hide in it
+        why = f"but other batch plans move it by {noise:.4g}, more than the allowed {margin:.4g}"
+    elif drop.upper <= margin + ROUNDING:
+        verdict, why = PASS, f"which is surely within the allowed {margin:.4g}"
     else:
         distance = margin - drop.point if within else drop.point
         needed = items_needed(pairs.drops, distance=distance, confidence=gate.confidence)
@@ -121,21 +127,24 @@ def _surely_lost(pairs: Pairs, gate: EvalGate) -> bool:
     return mcnemar_p(lost=lost, won=won) < 1 - gate.confidence
 
 
-def _vetoes(slices: dict[str, Pairs], gate: EvalGate) -> list[Rule]:
+def _vetoes(slices: dict[str, Pairs], gate: EvalGate, noise: float) -> list[Rule]:
     changed = [pairs.changed for pairs in slices.values()]
     adjusted = holm([mcnemar_p(lost=lost, won=won) for lost, won in changed])
     return [
-        _veto(name, pairs, chance, len(slices), gate)
+        _veto(name, pairs, chance, len(slices), gate, noise=noise)
         for (name, pairs), chance in zip(slices.items(), adjusted, strict=True)
     ]
 
 
-def _veto(name: str, pairs: Pairs, chance: float, slices: int, gate: EvalGate) -> Rule:
+def _veto(
+    name: str, pairs: Pairs, chance: float, slices: int, gate: EvalGate, *, noise: float
+) -> Rule:
     """`chance` is the p-value after Holm's correction over so many slices."""
     margin, alpha = gate.slice_max_drop, 1 - gate.confidence
     drop = interval_of(difference_interval, pairs.old, pairs.new, gate=gate)
     level = 1 - alpha / slices  # what the first slice of Holm's order must reach
-    larger, needed = drop.point > margin + ROUNDING, None
+    noisy = within_noise(drop.point, noise)
+    larger, needed = drop.point > margin + ROUNDING and not noisy, None
     detectable = _detectable(pairs, margin, level, gate)
     blind = _blindness(pairs, slices, gate)
     verdict: Word = PASS
@@ -147,6 +156,8 @@ def _veto(name: str, pairs: Pairs, chance: float, slices: int, gate: EvalGate) -
         needed = items_needed(pairs.drops, distance=drop.point, confidence=level)
         verdict = UNSURE
         why = f"more than the allowed {margin:.4g}, but within chance: {asks_for(needed)}"
+    elif noisy and drop.point > margin + ROUNDING:
+        verdict, why = UNSURE, no_difference(noise)
     else:
         why = f"within the allowed {margin:.4g}"
         if detectable is not None:

@@ -4,7 +4,7 @@ The score must reach its minimum with its lower bound. A gain must reach its min
 doubt a gain: its lower bound above 0. Both fail when even the upper bound misses the minimum.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hashtune.evaluation.evidence import Rows
 from hashtune.evaluation.power import items_needed
@@ -18,6 +18,8 @@ from hashtune.evaluation.verdicts import (
     Word,
     asks_for,
     interval_of,
+    no_difference,
+    within_noise,
 )
 from hashtune.spec.schema import EvalGate
 
@@ -39,9 +41,11 @@ def finished(adapter: Rows, gate: EvalGate) -> Rule:
     return Rule(name, share, threshold, None, items, verdict, meaning, items_needed=needed)
 
 
-def task_rules(base: Rows, adapter: Rows, gate: EvalGate) -> Iterator[Rule]:
+def task_rules(
+    base: Rows, adapter: Rows, gate: EvalGate, *, noise: Mapping[str, float]
+) -> Iterator[Rule]:
     """Three rules per field: the score, its gain over the base, and its gain over always giving
-    the most frequent answer."""
+    the most frequent answer. `noise`: how far each of the two gains moves with the batch plan."""
     for field in sorted(adapter[0]["scores"]):
         scores = [row["scores"][field] for row in adapter]
         yield _score(f"task.{field}.score", f"{field}: score", scores, gate)
@@ -55,7 +59,7 @@ def task_rules(base: Rows, adapter: Rows, gate: EvalGate) -> Iterator[Rule]:
         )
         for suffix, whom, rival in rivals:
             name, what = f"task.{field}.gain_over_{suffix}", f"{field}: gain over {whom}"
-            yield _gain(name, what, scores, rival, gate)
+            yield _gain(name, what, scores, rival, gate, noise=noise[suffix])
 
 
 def _score(name: str, what: str, scores: Sequence[float], gate: EvalGate) -> Rule:
@@ -71,7 +75,13 @@ def _score(name: str, what: str, scores: Sequence[float], gate: EvalGate) -> Rul
 
 
 def _gain(
-    name: str, what: str, scores: Sequence[float], rival: Sequence[float], gate: EvalGate
+    name: str,
+    what: str,
+    scores: Sequence[float],
+    rival: Sequence[float],
+    gate: EvalGate,
+    *,
+    noise: float,
 ) -> Rule:
     """Passes when the gain reaches the minimum and is surely one. A minimum below 0 allows a loss;
     the lower bound must reach it then."""
@@ -79,10 +89,13 @@ def _gain(
     least = gate.task_metric_min_gain
     reached = measured.point >= least - ROUNDING
     sure = measured.lower > ROUNDING if least >= 0 else measured.lower >= least - ROUNDING
-    if reached and sure:
+    counts = least < 0 or not within_noise(measured.point, noise)
+    if reached and sure and counts:
         return _told(name, what, measured, least, PASS)
     if measured.upper < least - ROUNDING:
         return _told(name, what, measured, least, FAIL)
+    if reached and sure:
+        return _told(name, what, measured, least, UNSURE, noise=noise)
     differences = [new - old for new, old in zip(scores, rival, strict=True)]
     distance = measured.point - (min(0.0, least) if reached else least)
     needed = items_needed(differences, distance=distance, confidence=gate.confidence)
@@ -97,11 +110,14 @@ def _told(
     verdict: Word,
     *,
     needed: int | None = None,
+    noise: float | None = None,
 ) -> Rule:
     if verdict == PASS:
         why = f"which surely reaches the required {least:.4g}"
         if measured.lower < least - ROUNDING:
             why = f"which reaches the required {least:.4g} and is surely above 0"
+    elif noise is not None:
+        why = no_difference(noise)
     elif verdict == FAIL:
         why = f"which surely misses the required {least:.4g}"
     else:

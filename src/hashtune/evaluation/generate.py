@@ -69,7 +69,7 @@ def generate_answers(
         InputError: no stops, prompts with control tokens, or prompts that leave no room for
             max_new_tokens in the positions of the model.
     """
-    prompts = _prompts(template, conversations)
+    prompts = rendered_prompts(template, conversations)
     stops = [(stop,) if isinstance(stop, int) else tuple(stop) for stop in stop_ids]
     _check(model, prompts, stops=stops, max_new_tokens=max_new_tokens)
     plan = batch_plan([len(prompt) for prompt in prompts], batch_size=batch_size)
@@ -80,11 +80,18 @@ def generate_answers(
         what = {"answers": rows, "stops": stops, "max_new_tokens": max_new_tokens}
         written = make() if kept is None else kept.batch(what, make)
         for index, ids in zip(batch, written, strict=True):
-            answers[index] = _answer(template.tokenizer, ids, stops)
+            answers[index] = decoded(template.tokenizer, ids, stops)
     return [answers[index] for index in range(len(prompts))]
 
 
-def _prompts(template: "Template", conversations: Sequence[Sequence[Message]]) -> list[list[int]]:
+def rendered_prompts(
+    template: "Template", conversations: Sequence[Sequence[Message]]
+) -> list[list[int]]:
+    """Ids of each prompt.
+
+    Raises:
+        InputError: every prompt that the template refuses, by its index.
+    """
     prompts, found = [], []
     for index, messages in enumerate(conversations):
         try:
@@ -194,7 +201,13 @@ def _stopped(ids: Sequence[int], stops: Sequence[tuple[int, ...]]) -> bool:
     return any(tuple(ids[-len(stop) :]) == stop for stop in stops)
 
 
-def _answer(tokenizer: Any, ids: list[int], stops: Sequence[tuple[int, ...]]) -> Answer:
+def cut_at_stop(ids: list[int], stops: Sequence[tuple[int, ...]]) -> list[int]:
+    """The ids up to the first stop, that included; all of them without one."""
+    ends = (end for end in range(1, len(ids) + 1) if _stopped(ids[:end], stops))
+    return ids[: next(ends, len(ids))]
+
+
+def decoded(tokenizer: Any, ids: list[int], stops: Sequence[tuple[int, ...]]) -> Answer:
     """Decode without the stop; other special tokens stay visible, since the model wrote them."""
     ends = [len(stop) for stop in stops if tuple(ids[-len(stop) :]) == stop]
     body = ids[: len(ids) - max(ends)] if ends else ids

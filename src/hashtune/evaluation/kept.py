@@ -65,6 +65,7 @@ def kept_answers(stage: str, spec: "Spec", *, model: Iterable[Path]) -> Kept | N
     hashes = {file.as_posix(): writers.sha256_file(file) for file in files}
     settings = {
         "tokenizer": spec.tokenizer.model_dump(mode="json"),
+        "engine": spec.evaluation.engine,
         "precision": spec.evaluation.base_precision,
         "threads": spec.determinism.threads,
     }

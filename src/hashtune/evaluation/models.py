@@ -58,19 +58,30 @@ def open_subject(
     Raises:
         InputError: as `load_evaluated` and the loaders of template and tokenizer.
     """
+    from hashtune.store.added_tokens import rows_needed, token_ids
+
+    template, stops = open_tokens(manifest, tokenizer_spec, root=root)
+    rows = rows_needed(token_ids(template.tokenizer, tokenizer_spec.added_tokens))
+    model = load_evaluated(manifest, adapter, dtype=dtype, threads=threads, rows=rows)
+    return Subject(model, template, stops)
+
+
+def open_tokens(
+    manifest: "Manifest", tokenizer_spec: "TokenizerSpec", *, root: Path
+) -> tuple["Template", Sequence[Stop]]:
+    """The template with its tokenizer, and the stops that training uses.
+
+    Raises:
+        InputError: as the loaders of template and tokenizer.
+    """
     from hashtune.chat.pinned import load_template
     from hashtune.chat.stops import stop_sequences
-    from hashtune.store.added_tokens import rows_needed, token_ids
     from hashtune.store.loader import generation_eos_ids, load_tokenizer
 
-    added = tokenizer_spec.added_tokens
-    tokenizer = load_tokenizer(manifest, added)
+    tokenizer = load_tokenizer(manifest, tokenizer_spec.added_tokens)
     template = load_template(tokenizer, tokenizer_spec, root=root)
     ends = generation_eos_ids(manifest)
-    stops = stop_sequences(template, eos_ids=ends, declared=tokenizer_spec.stops)
-    rows = rows_needed(token_ids(tokenizer, added))
-    model = load_evaluated(manifest, adapter, dtype=dtype, threads=threads, rows=rows)
-    return Subject(model, template, stops.ids)
+    return template, stop_sequences(template, eos_ids=ends, declared=tokenizer_spec.stops).ids
 
 
 def load_evaluated(

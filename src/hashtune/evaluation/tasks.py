@@ -6,6 +6,7 @@ The base never saw the task, so a bare prompt would measure only that it does no
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,13 @@ from hashtune.evaluation.metrics.labels import macro_f1, outside_share
 from hashtune.evaluation.metrics.objects import fits, parse_object
 from hashtune.evaluation.metrics.task import (
     ANSWER,
+    HERE,
     LABEL_METRICS,
     majority_scores,
     plain,
     score_task,
 )
+from hashtune.evaluation.metrics.valid import validator
 from hashtune.records import Message
 from hashtune.spec.schema import Task
 from hashtune.writers import canonical_json, sha256_bytes
@@ -75,6 +78,8 @@ def task_rows(
     items: Sequence[TaskItem],
     prompts: Sequence[Sequence[Message]],
     answers: "Sequence[Answer]",
+    *,
+    root: Path = HERE,
 ) -> list[dict[str, Any]]:
     """One row per item for task.jsonl: id, answer, finished, tokens, scores per field, majority
     scores per field, reference, and the hash of the prompt that was given.
@@ -83,8 +88,8 @@ def task_rows(
         InputError: as `metrics.score_task`.
     """
     references = [item.reference for item in items]
-    scores = score_task(task, [answer.text for answer in answers], references)
-    majority = majority_scores(task, references)
+    scores = score_task(task, [answer.text for answer in answers], references, root=root)
+    majority = majority_scores(task, references, root=root)
     return [
         {
             "id": item.id,
@@ -105,11 +110,13 @@ def prompt_hash(prompt: Sequence[Message]) -> str:
     return sha256_bytes(canonical_json(list(prompt), indent=None).encode("utf-8"))[:16]
 
 
-def task_summary(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def task_summary(
+    task: Task, rows: Sequence[Mapping[str, Any]], *, root: Path = HERE
+) -> dict[str, Any]:
     """Means over the rows of `task_rows`: score and majority score per field, share of answers
     that reached a stop, their tokens; macro-F1 and the share of answers outside of the references'
     labels where answers may be labels; for json_fields the share that holds a JSON object, and
-    that has the reference's keys and types."""
+    that has the reference's keys and types; with a JSON Schema the share that it allows."""
     summary: dict[str, Any] = {
         "items": len(rows),
         "finished_share": _mean([row["finished"] for row in rows]),
@@ -117,6 +124,8 @@ def task_summary(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any
         "scores": _means(rows, "scores"),
         "majority": _means(rows, "majority"),
     }
+    if (valid_by_schema := validator(task, root=root)) is not None:
+        summary["json_schema_share"] = _mean([valid_by_schema(row["answer"]) for row in rows])
     if task.metric == "json_fields":
         given = [parse_object(row["answer"]) for row in rows]
         wanted = [parse_object(row["reference"]) or {} for row in rows]

@@ -66,3 +66,13 @@ def asks_for(needed: int | None) -> str:
     if needed is None:
         return "the estimate lies so near the margin that no practical number of items decides"
     return f"about {needed} items like these would decide"
+
+
+def within_noise(difference: float, noise: float) -> bool:
+    """Whether other batch plans alone could make this difference; never where none was seen."""
+    return noise > 0 and abs(difference) <= noise + ROUNDING
+
+
+def no_difference(noise: float) -> str:
+    """The words about a difference within the noise floor."""
+    return f"which is no difference: within the {noise:.4g} that other batch plans make"

@@ -97,6 +97,15 @@ CONSEQUENCES: dict[str, Consequence] = {
     "checkpoint.keep_stable": Consequence((C,), "keeps a state for branches"),
     "evaluation": Consequence((V,), "decodes answers otherwise: scores do not compare"),
     "evaluation.base_precision": Consequence((T, V), "loads the base otherwise to answer"),
+    "evaluation.engine": Consequence(
+        (V, C), "answers through another engine: other last digits, near ties may turn"
+    ),
+    "evaluation.noise_items": Consequence(
+        (V, C), "measures the noise floor on more or fewer items: what counts as no difference"
+    ),
+    "evaluation.likelihood_items": Consequence(
+        (V, C), "takes perplexity of more or fewer references; the gate does not read it"
+    ),
     "evaluation.batch_size": Consequence((V, C), "answers in other batches: near ties may turn"),
     "regression": Consequence((V,), "asks other regression items, or lets answers be longer"),
     "regression.suites": Consequence((T, V), "is another suite; train rows that leak from it go"),

@@ -11,7 +11,7 @@ from hashtune.errors import Finding
 from hashtune.spec.branch import branch_findings
 from hashtune.spec.init_adapter import init_findings
 from hashtune.spec.methods import FULL, SOFT
-from hashtune.spec.metric_packages import metric_findings
+from hashtune.spec.metric_packages import engine_findings, json_schema_findings, metric_findings
 from hashtune.spec.places import absence, is_lfs_pointer, place
 from hashtune.spec.resolution import resolution_findings
 from hashtune.spec.rows import (
@@ -24,6 +24,7 @@ from hashtune.spec.rows import (
 )
 from hashtune.spec.schema import HeldOut, Source, Spec
 from hashtune.spec.training import training_findings
+from hashtune.spec.user_metric import source_file, user_metric_findings
 from hashtune.writers import sha256_file
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -47,6 +48,9 @@ def check_pins(spec: Spec, root: Path) -> list[Finding]:
         *training_findings(spec),
         *resolution_findings(spec, root),
         *metric_findings(spec.data.task.metric),
+        *engine_findings(spec.evaluation.engine),
+        *json_schema_findings(spec.data.task),
+        *user_metric_findings(spec.data.task, root),
     ]
 
 
@@ -174,6 +178,10 @@ def pinned_files(spec: Spec) -> list[tuple[str, str, str]]:
         (f"cleaning.patterns[{i}]", file.uri, file.sha256)
         for i, file in enumerate(spec.cleaning.patterns)
     ]
+    if (metric := spec.data.task.user_metric) is not None:
+        pins.append(("data.task.user_metric", source_file(metric), metric.sha256))
+    if (schema := spec.data.task.json_schema) is not None:
+        pins.append(("data.task.json_schema", schema.uri, schema.sha256))
     if spec.tokenizer.chat_template != "base":
         pins.append(("tokenizer", spec.tokenizer.chat_template, spec.tokenizer.sha256))
     return pins

@@ -134,8 +134,24 @@ class Replay(Section):
     batch_size: Count
 
 
+class UserMetric(Section):
+    """A function of the user's own: its dotted path in the project, the sha256 of its file."""
+
+    path: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
+    sha256: Sha256
+
+
+class JsonSchema(Section):
+    """A JSON Schema (draft 2020-12) that answers are held against."""
+
+    uri: str
+    sha256: Sha256
+
+
 class Task(Section):
-    """How an answer is scored against the reference, and what the untuned base is told."""
+    """How an answer is scored against the reference, and what the untuned base is told.
+    user_metric: for the metric `user`, else null. json_schema: a figure beside the metric; null is
+    off."""
 
     metric: Literal[
         "json_fields",
@@ -146,8 +162,11 @@ class Task(Section):
         "rouge_l",
         "bleu",
         "chrf",
+        "user",
     ]
+    user_metric: UserMetric | None
     fields: list[str]
+    json_schema: JsonSchema | None
     base_instruction: str | None
 
 
@@ -340,11 +359,16 @@ class Checkpoint(Section):
 
 
 class Evaluation(Section):
-    """Decoding of base and adapter: greedy, one precision, one frozen batch plan."""
+    """Decoding of base and adapter: greedy, one engine, one precision, one frozen batch plan.
+    noise_items: items of each set that are answered again in other batches; likelihood_items: test
+    items whose reference is scored by likelihood. 0 is off."""
 
+    engine: Literal["transformers", "vllm"]
     base_precision: Literal["fp32", "bf16"]
     batch_size: Count
     max_new_tokens: Count
+    noise_items: Whole
+    likelihood_items: Whole
 
 
 class Suite(Section):

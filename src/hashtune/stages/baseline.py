@@ -14,11 +14,14 @@ from hashtune import frame, writers
 from hashtune.evaluation.answering import answer_suites, suite_summary
 from hashtune.evaluation.evidence import suite_conditions, task_conditions
 from hashtune.evaluation.kept import Kept, finish, kept_answers, speed
+from hashtune.evaluation.likelihood import reference_likelihood
+from hashtune.evaluation.noise_sides import suite_noise, task_noise
 from hashtune.evaluation.suites import SuiteItem, load_suites
 from hashtune.evaluation.tasks import TaskItem, base_prompt, task_items, task_rows, task_summary
+from hashtune.records import Message
 
 if TYPE_CHECKING:
-    from hashtune.evaluation.models import Subject
+    from hashtune.evaluation.engines.base import Engine
     from hashtune.spec.schema import Spec
 
 MANIFEST = Path("build/base/manifest.json")
@@ -38,15 +41,38 @@ def run() -> None:
     )
     items = task_items(writers.read_parquet(TEST), file=TEST.as_posix())
     frame.say(f"the base answers {len(items)} test items and {len(suite_items)} suite items")
-    subject = _subject(spec)
+    engine = _engine(spec)
     kept = kept_answers("baseline", spec, model=[MANIFEST])
     started = time.monotonic()
-    task = _task(spec, subject, items, kept)
-    suites = _suites(spec, subject, suite_items, kept)
+    prompts = [base_prompt(item.prompt, spec.data.task.base_instruction) for item in items]
+    task = _task(spec, engine, items, prompts, kept)
+    suites = _suites(spec, engine, suite_items, kept)
     seconds = time.monotonic() - started
+    noise = {
+        "task": task_noise(
+            *(engine, spec.data.task, items, prompts, task),
+            evaluation=spec.evaluation,
+            root=Path.cwd(),
+            progress=frame.progress,
+        ),
+        "suites": suite_noise(
+            *(engine, suite_items, suites),
+            evaluation=spec.evaluation,
+            max_new_tokens=spec.regression.max_new_tokens,
+            progress=frame.progress,
+        ),
+    }
     scores = {
-        "task": task_summary(spec.data.task, task),
+        "task": task_summary(spec.data.task, task, root=Path.cwd())
+        | {
+            "references": reference_likelihood(
+                *(engine, items, prompts, spec.evaluation.likelihood_items),
+                progress=frame.progress,
+                kept=kept,
+            )
+        },
         "suites": suite_summary(suites),
+        "noise_floor": noise,
         "task_conditions": task_conditions(spec.evaluation, writers.sha256_file(TEST)),
         "suite_conditions": suite_conditions(spec.evaluation, spec.regression),
     }
@@ -54,7 +80,8 @@ def run() -> None:
         writers.write_jsonl(folder / "task.jsonl", task)
         writers.write_jsonl(folder / "suites.jsonl", suites)
         writers.write_json(folder / "scores.json", scores)
-    frame.write_report("baseline", {"task": scores["task"], "suites": scores["suites"]})
+    told = ("task", "suites", "noise_floor")
+    frame.write_report("baseline", {key: scores[key] for key in told})
     tokens = sum(row["tokens"] for row in (*task, *suites))
     frame.write_machine(
         "baseline",
@@ -66,44 +93,35 @@ def run() -> None:
     frame.closing_table("the base scores", shown)
 
 
-def _subject(spec: "Spec") -> "Subject":
-    from hashtune.evaluation.models import open_subject
+def _engine(spec: "Spec") -> "Engine":
+    from hashtune.evaluation.engines.base import open_engine
     from hashtune.store.manifest import read_manifest
 
-    return open_subject(
-        read_manifest(MANIFEST),
-        None,
-        spec.tokenizer,
-        dtype=spec.evaluation.base_precision,
-        threads=spec.determinism.threads,
-        root=Path.cwd(),
-    )
+    return open_engine(read_manifest(MANIFEST), None, spec, root=Path.cwd())
 
 
 def _task(
-    spec: "Spec", subject: "Subject", items: list[TaskItem], kept: Kept | None
+    spec: "Spec",
+    engine: "Engine",
+    items: list[TaskItem],
+    prompts: list[list[Message]],
+    kept: Kept | None,
 ) -> list[dict[str, Any]]:
-    from hashtune.evaluation.generate import generate_answers
-
-    prompts = [base_prompt(item.prompt, spec.data.task.base_instruction) for item in items]
-    answers = generate_answers(
-        subject.model,
-        subject.template,
+    answers = engine.answers(
         prompts,
-        stop_ids=subject.stop_ids,
         max_new_tokens=spec.evaluation.max_new_tokens,
         batch_size=spec.evaluation.batch_size,
         progress=frame.progress,
         kept=kept,
     )
-    return task_rows(spec.data.task, items, prompts, answers)
+    return task_rows(spec.data.task, items, prompts, answers, root=Path.cwd())
 
 
 def _suites(
-    spec: "Spec", subject: "Subject", items: list[SuiteItem], kept: Kept | None
+    spec: "Spec", engine: "Engine", items: list[SuiteItem], kept: Kept | None
 ) -> list[dict[str, Any]]:
     return answer_suites(
-        subject,
+        engine,
         items,
         max_new_tokens=spec.regression.max_new_tokens,
         batch_size=spec.evaluation.batch_size,

@@ -42,11 +42,15 @@ def run() -> None:
 
 def _evidence() -> Evidence:
     def side(task: Path, suites: Path) -> Side:
+        of_task = writers.read_json(task / "scores.json")
+        of_suites = writers.read_json(suites / "scores.json")
         return Side(
             task=writers.read_jsonl(task / "task.jsonl"),
             suites=writers.read_jsonl(suites / "suites.jsonl"),
-            task_conditions=writers.read_json(task / "scores.json")["task_conditions"],
-            suite_conditions=writers.read_json(suites / "scores.json")["suite_conditions"],
+            task_conditions=of_task["task_conditions"],
+            suite_conditions=of_suites["suite_conditions"],
+            task_noise=of_task["noise_floor"]["task"]["floor"] or 0.0,
+            suite_noise=of_suites["noise_floor"]["suites"]["floor"] or 0.0,
         )
 
     return Evidence(base=side(BASELINE, BASELINE), adapter=side(EVALUATE, REGRESS))

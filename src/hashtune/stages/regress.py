@@ -6,15 +6,17 @@ build/regress/{suites.jsonl,scores.json} and reports/regress.json.
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hashtune import frame, writers
 from hashtune.evaluation.answering import answer_suites, suite_summary
 from hashtune.evaluation.evidence import suite_conditions
-from hashtune.evaluation.kept import Kept, files_of, finish, kept_answers, speed
-from hashtune.evaluation.suites import SuiteItem, load_suites
+from hashtune.evaluation.kept import files_of, finish, kept_answers, speed
+from hashtune.evaluation.noise_sides import suite_noise
+from hashtune.evaluation.suites import load_suites
 
 if TYPE_CHECKING:
+    from hashtune.evaluation.engines.base import Engine
     from hashtune.spec.schema import Spec
 
 MANIFEST = Path("build/base/manifest.json")
@@ -34,15 +36,30 @@ def run() -> None:
     )
     frame.say(f"the adapter answers {len(items)} suite items")
     kept = kept_answers("regress", spec, model=[MANIFEST, *files_of(ADAPTER)])
-    rows, seconds = _answer(spec, items, kept)
+    engine = _engine(spec)
+    started = time.monotonic()
+    rows = answer_suites(
+        engine,
+        items,
+        max_new_tokens=spec.regression.max_new_tokens,
+        batch_size=spec.evaluation.batch_size,
+        progress=frame.progress,
+        kept=kept,
+    )
+    seconds = time.monotonic() - started
+    noise = suite_noise(
+        *(engine, items, rows),
+        evaluation=spec.evaluation,
+        max_new_tokens=spec.regression.max_new_tokens,
+        progress=frame.progress,
+    )
     summary = suite_summary(rows)
+    report = {"suites": summary, "noise_floor": {"suites": noise}}
     conditions = suite_conditions(spec.evaluation, spec.regression)
     with writers.staged_directory(OUT) as folder:
         writers.write_jsonl(folder / "suites.jsonl", rows)
-        writers.write_json(
-            folder / "scores.json", {"suites": summary, "suite_conditions": conditions}
-        )
-    frame.write_report("regress", {"suites": summary})
+        writers.write_json(folder / "scores.json", report | {"suite_conditions": conditions})
+    frame.write_report("regress", report)
     tokens = sum(row["tokens"] for row in rows)
     frame.write_machine(
         "regress",
@@ -54,30 +71,11 @@ def run() -> None:
     frame.closing_table("the adapter scores", {"all suites": summary["score"], **slices})
 
 
-def _answer(
-    spec: "Spec", items: list[SuiteItem], kept: Kept | None
-) -> tuple[list[dict[str, Any]], float]:
-    from hashtune.evaluation.models import open_subject
+def _engine(spec: "Spec") -> "Engine":
+    from hashtune.evaluation.engines.base import open_engine
     from hashtune.store.manifest import read_manifest
 
-    subject = open_subject(
-        read_manifest(MANIFEST),
-        ADAPTER,
-        spec.tokenizer,
-        dtype=spec.evaluation.base_precision,
-        threads=spec.determinism.threads,
-        root=Path.cwd(),
-    )
-    started = time.monotonic()
-    rows = answer_suites(
-        subject,
-        items,
-        max_new_tokens=spec.regression.max_new_tokens,
-        batch_size=spec.evaluation.batch_size,
-        progress=frame.progress,
-        kept=kept,
-    )
-    return rows, time.monotonic() - started
+    return open_engine(read_manifest(MANIFEST), ADAPTER, spec, root=Path.cwd())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""What answers: engines behind one interface, chosen by `evaluation.engine` for both models."""
