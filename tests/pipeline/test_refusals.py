@@ -25,7 +25,7 @@ def test_comment_in_code_reruns_only_code(toy):
 
 
 def test_changed_code_reruns_its_stages_only(toy):
-    toy.edit("src/hashtune/evaluation/gate.py", "10_000", "9_999")
+    toy.edit("src/hashtune/evaluation/verdicts.py", "10_000", "9_999")
     output = toy.run("dvc", "repro")
     assert toy.stages(output) == ["code", "gate", "release"]
 

@@ -3,6 +3,8 @@
 import re
 import shutil
 
+import pytest
+
 
 def test_the_model_cards_snippet_runs_and_the_adapter_answers(toy):
     card = (toy.path / "build/release/adapter/README.md").read_text()
@@ -25,7 +27,8 @@ def test_entry_names_every_input_and_no_environment(toy):
     assert "commit" not in text
 
 
-def released(toy):
+@pytest.fixture
+def pushed(toy):
     """Remotes for Git and DVC, and everything pushed: what a release needs."""
     remote = toy.home / "origin.git"
     toy.git("init", "-q", "--bare", str(remote))
@@ -36,10 +39,15 @@ def released(toy):
     toy.run("dvc", "push", "-q")
     toy.git("push", "-q", "origin", "main")
     toy.git("fetch", "-q")
+    yield toy
+    toy.run("dvc", "remote", "remove", "--local", "store")
+    toy.git("remote", "remove", "origin")
+    if tags := toy.git("tag", "--list", "triage*").split():
+        toy.git("tag", "-d", *tags)
 
 
-def test_a_registered_adapter_can_be_got_and_a_rejected_one_cannot(toy):
-    released(toy)
+def test_a_registered_adapter_can_be_got_and_a_rejected_one_cannot(pushed):
+    toy = pushed
     toy.run("hashtune", "release", "v1.0.0", "--stage", "prod")
     for number, rev in enumerate(("v1.0.0", "prod")):
         folder = f"got{number}"
@@ -70,8 +78,6 @@ def test_a_registered_adapter_can_be_got_and_a_rejected_one_cannot(toy):
         "dvc", "artifacts", "get", ".", "triage", "--rev", "v1.0.1", "-o", "none", code=None
     )
     assert not (toy.path / "none").exists(), output
-    toy.git("tag", "-d", *toy.git("tag", "--list", "triage*").split())
-    toy.git("remote", "remove", "origin")
 
 
 def test_chat_answers_with_base_and_adapter(toy):

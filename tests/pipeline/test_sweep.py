@@ -25,7 +25,7 @@ def test_the_page_of_a_built_run(toy):
     verdict = toy.report("gate")["verdict"]
     assert f"<strong>{verdict}</strong>" in page
     assert toy.report("train")["adapter_sha256"][:12] in page
-    assert page.count("<article") == 12  # six test items and six suite items
+    assert page.count("<article") == 13  # six test items and seven suite items
     toy.run("hashtune", "report", "HEAD", "--output", "head.html")
     head = (toy.path / "head.html").read_text(encoding="utf-8")
     assert head.replace("(HEAD)", "(workspace)") == page  # the cache holds what the folder holds

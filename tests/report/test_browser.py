@@ -1,20 +1,31 @@
 """The page in a real browser: nothing of an answer runs, search works by keyboard, fits a phone."""
 
+import importlib.util
 import shutil
+from pathlib import Path
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 
 from hashtune.report.runs import read_run
 from hashtune.report.single import single_page
 from hashtune.report.sources import Workspace
 
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
+TITLE = "hashtune report: tiny (workspace)"
+SHOWN = """return [...document.querySelectorAll('article')].filter(a => a.checkVisibility())
+  .map(a => a.querySelector('h3').textContent)"""
+
+
+def _webdriver():
+    spec = importlib.util.spec_from_file_location(
+        "webdriver", Path(__file__).parent / "webdriver.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+webdriver = _webdriver()
+KEYS = webdriver.KEYS
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +33,7 @@ def browser(tmp_path_factory):
     driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
     if driver is None or chromium is None:
         pytest.skip("no browser: install chromium and chromium-driver, as .ci/run does")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options, webdriver.ChromeService(driver)) as found:
+    with webdriver.browser(driver, chromium, tmp_path_factory.mktemp("profile")) as found:
         yield found
 
 
@@ -36,73 +42,56 @@ def opened(browser, make_run, tmp_path):
     """The page of the hand-made run, opened from disk."""
     file = tmp_path / "report.html"
     file.write_text(single_page(read_run(Workspace(make_run()))), encoding="utf-8")
-    browser.set_window_size(1000, 800)
-    browser.get(file.as_uri())
+    browser.open(file.as_uri())
     return browser
 
 
-def visible(browser):
-    articles = browser.find_elements(By.CSS_SELECTOR, "article")
-    return [
-        article.find_element(By.TAG_NAME, "h3").text
-        for article in articles
-        if article.is_displayed()
-    ]
-
-
 def test_a_hostile_answer_is_shown_and_does_not_run(opened):
-    assert opened.title == "hashtune report: tiny (workspace)"
-    assert (
-        "<script>document.title='taken'</script>" in opened.find_element(By.TAG_NAME, "body").text
-    )
-    assert [entry for entry in opened.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert opened.run("return document.title") == TITLE
+    text = opened.run("return document.body.innerText")
+    assert "<script>document.title='taken'</script>" in text
+    assert [entry for entry in opened.log() if entry["level"] == "SEVERE"] == []
 
 
 def test_markup_that_got_through_would_be_stopped(opened):
     """Planted: the same answer unescaped. The policy of the page refuses its script."""
-    opened.execute_script(
+    opened.run(
         "const s = document.createElement('script'); s.textContent = \"document.title='taken'\";"
         "document.body.append(s);"
     )
-    assert opened.title == "hashtune report: tiny (workspace)"
-    assert any("Content Security Policy" in entry["message"] for entry in opened.get_log("browser"))
+    assert opened.run("return document.title") == TITLE
+    assert any("Content Security Policy" in entry["message"] for entry in opened.log())
 
 
 def test_answers_are_searched_by_keyboard(opened):
-    assert visible(opened) == ["facts · s1 · lost", "task · t1 · won", "task · t2 · same"]
-    search = opened.find_element(By.ID, "text")
-    opened.execute_script("document.getElementById('text').focus()")
-    opened.switch_to.active_element.send_keys("france")
-    assert visible(opened) == ["facts · s1 · lost"]
-    assert opened.find_element(By.ID, "count").text == "1 of 3 items"
-    search.send_keys(Keys.CONTROL, "a")
-    search.send_keys(Keys.DELETE)
-    search.send_keys(Keys.TAB)
-    opened.switch_to.active_element.send_keys("won")  # the list of kinds takes the focus
-    assert visible(opened) == ["task · t1 · won"]
+    assert opened.run(SHOWN) == ["facts · s1 · lost", "task · t1 · won", "task · t2 · same"]
+    opened.run("document.getElementById('text').focus()")
+    opened.type("france")
+    assert opened.run(SHOWN) == ["facts · s1 · lost"]
+    assert opened.run("return document.getElementById('count').textContent") == "1 of 3 items"
+    opened.type(KEYS["control"] + "a" + KEYS["release"] + KEYS["delete"] + KEYS["tab"])
+    opened.type("won")  # the list of kinds took the focus
+    assert opened.run(SHOWN) == ["task · t1 · won"]
 
 
 def test_the_skip_link_comes_first(opened):
-    opened.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
-    assert opened.switch_to.active_element.text == "To the verdict"
+    opened.type(KEYS["tab"])
+    assert opened.run("return document.activeElement.textContent") == "To the verdict"
 
 
 def test_it_fits_a_phone(opened):
-    opened.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True},
-    )
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    opened.devtools("Emulation.setDeviceMetricsOverride", **size)
     try:
-        width = opened.execute_script("return document.documentElement.scrollWidth")
-        assert width <= 390
+        assert opened.run("return document.documentElement.scrollWidth") <= 390
     finally:
-        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        opened.devtools("Emulation.clearDeviceMetricsOverride")
 
 
 def test_it_prints_without_the_search(opened):
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    opened.devtools("Emulation.setEmulatedMedia", media="print")
     try:
-        assert not opened.find_element(By.ID, "text").is_displayed()
-        assert len(visible(opened)) == 3
+        assert not opened.run("return document.getElementById('text').checkVisibility()")
+        assert len(opened.run(SHOWN)) == 3
     finally:
-        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        opened.devtools("Emulation.setEmulatedMedia", media="")

@@ -228,7 +228,7 @@ def test_a_file_that_leaves_the_revision_is_not_read(two, tmp_path):
     (tmp_path / "secret.jsonl").write_text('{"a": 1}\n', encoding="utf-8")
     two.set({"data.test.uri": "../secret.jsonl", "data.test.sha256": "1" * 64})
     [rows] = two.review().rows
-    assert rows.note == "is not in Git: its hash changed, its rows are not compared"
+    assert rows.note == "is gone: neither Git nor a .dvc file has it in the head"
 
 
 @pytest.mark.parametrize("broken", ["{", '{"messages": 1}\n\x00'])

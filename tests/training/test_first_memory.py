@@ -103,7 +103,11 @@ def test_the_plan_is_read_when_it_is_of_this_run(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     assert read_planned(file, "a")[0] is None
     figures = {"activations": 1, "logits_loss": 2, "dequantisation": 0, "overhead": 99}
-    report = {"buckets_bytes": BUCKETS | figures, "changes": [{"setting": "x=1", "saves_gb": 2.0}]}
+    report = {
+        "buckets_bytes": BUCKETS | figures,
+        "static_bytes": BUCKETS,
+        "changes": [{"setting": "x=1", "saves_gb": 2.0}],
+    }
     writers.write_json(file, report)  # of a version that named no workload
     assert read_planned(file, "a")[0] is None
     writers.write_json(file, report | {"workload_sha256": "b"})

@@ -113,7 +113,8 @@ def register(root: Path, name: str, wanted: Wanted, *, push: bool) -> list[str]:
 
 
 def _gto(root: Path, *arguments: str) -> list[str]:
-    done = _call(root, sys.executable, "-m", "gto", *arguments)
+    tool = str(Path(sys.executable).with_name("gto"))  # the package cannot be run by -m
+    done = _call(root, tool, *arguments)
     if done.returncode != 0:
         words = " ".join((done.stderr or done.stdout).split())[-300:]
         fix = "`gto show` lists what is registered"

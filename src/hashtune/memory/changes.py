@@ -75,7 +75,7 @@ def _micro(work: Workload, grad_accum: int) -> Iterator[Edit]:
     part = next(n for n in range(2, work.micro + 1) if work.micro % n == 0)
     micro = work.micro // part
     setting = f"batch.micro={micro} batch.grad_accum={grad_accum * part}"
-    yield Edit(setting, lambda w: replace(w, micro=micro), "same", SMALLER)
+    yield Edit(setting, lambda w: replace(w, micro=micro, accumulates=True), "same", SMALLER)
 
 
 def _rows(work: Workload, shorter: int | None) -> Iterator[Edit]:

@@ -42,6 +42,7 @@ def workload(spec: Spec, shape: Shape, worst: StepShape) -> Workload:
         checkpointing=spec.activations.checkpointing,
         offload=spec.activations.offload,
         fused=fused,
+        accumulates=spec.batch.grad_accum > 1,
     )
 
 

@@ -7,7 +7,7 @@ from hashtune.errors import Finding, InputError
 from hashtune.memory.activations import offloaded_bytes
 from hashtune.memory.cards import Card, cheapest
 from hashtune.memory.chart import chart
-from hashtune.memory.closed_form import Workload, full_logits_bytes, host_bytes
+from hashtune.memory.closed_form import Workload, full_logits_bytes, host_bytes, static_bytes
 from hashtune.memory.cost import Duration
 from hashtune.memory.decisions import GB, Change, Decision
 from hashtune.memory.shapes import adapted_modules, match_targets
@@ -77,6 +77,7 @@ def describe(
     return {
         "fits": decision.fits,
         "buckets_bytes": decision.buckets,
+        "static_bytes": static_bytes(work),  # gradients too, which may not be there at the peak
         "chart": chart(decision.buckets, available=decision.available),
         "dominant": decision.dominant,
         "needed_gb": gigabytes(decision.needed),

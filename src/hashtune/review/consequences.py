@@ -111,6 +111,7 @@ CONSEQUENCES: dict[str, Consequence] = {
     "regression.suites": Consequence((T, V), "is another suite; train rows that leak from it go"),
     "eval_gate": Consequence((V,), "asks more or less of an adapter that ships"),
     "release.name": Consequence((N,), "names the artifact"),
+    "plan": Consequence((C,), "rehearses the step, or stops a run that exceeds its plan; no bits"),
     "hardware": Consequence((C,), "is what the plan reckons with"),
 }
 

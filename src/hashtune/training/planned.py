@@ -56,10 +56,11 @@ def read_planned(file: Path, workload: str) -> tuple[Planned | None, str]:
 def _planned(report: Mapping[str, Any]) -> Planned:
     figures: dict[str, int] = dict(report["buckets_bytes"])
     figures.pop(NOT_TENSORS, None)
-    buckets = {name: figures.pop(name) for name in STATIC if name in figures}
+    held: dict[str, int] = report["static_bytes"]
+    buckets = {name: held[name] for name in STATIC if name in held}
     rehearsal = report.get("rehearsal") or {}
     static = sum(buckets.values())
-    peak = int(rehearsal.get("peak_bytes", static + sum(figures.values())))
+    peak = int(rehearsal.get("peak_bytes", sum(figures.values())))
     changes = [(str(c["setting"]), float(c["saves_gb"])) for c in report["changes"]]
     phases = dict(rehearsal.get("phases_bytes", {}))
     return Planned({**buckets, "working": max(0, peak - static)}, peak, changes, phases)
