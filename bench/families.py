@@ -55,8 +55,8 @@ tensor's norm) and the three losses (1e-5) are those of a plain loop of transfor
 single documents. That is so for {equal} of {tried}. The others are refused before the first update,
 by the rule that is named ([failures.md](failures.md)). A family is refused or not by what its
 configuration and `method.targets` say: Granite is equal without `logits_scaling`, Llama 4 with the
-targets that the refusal names. `plan`: the stage of this name has a memory formula for
-it; a base without one does not reach training yet.
+targets that the refusal names. `plan`: the plan has the family in its table;
+of another it reads the shapes from the model that transformers builds.
 """
 OPTIM = Optim(
     **{"name": "adamw", "lr": LR, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
