@@ -95,3 +95,16 @@ def test_an_unknown_name_is_refused(repository):
     root, cache = repository
     with pytest.raises(InputError, match="no revision and no experiment"):
         commit_source(root, "--upload-pack=x", cache)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"verdict": "pass", "rules": 3}', '{"rules": [{}]}'])
+def test_a_broken_report_is_a_finding(make_run, text):
+    root = make_run()
+    (root / "reports/gate.json").write_text(text, encoding="utf-8")
+    (root / "reports/plan.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        read_run(Workspace(root))
+    assert {(finding.rule, finding.file) for finding in error.value.findings} == {
+        ("broken-report", "reports/gate.json"),
+        ("broken-report", "reports/plan.json"),
+    }

@@ -104,7 +104,7 @@ def test_a_test_row_among_the_training_rows(two):
     line = lines_of(two.head / TEST)[0]
     edit(two, TRAIN, [*lines_of(two.head / TRAIN), line], pin="data.sources.0.sha256")
     notices = two.review().notices
-    assert any("1 added training rows ask what a test row asks" in notice for notice in notices)
+    assert any("1 added training row asks what a test row asks" in notice for notice in notices)
 
 
 def test_data_without_their_pin(two):
@@ -275,3 +275,10 @@ def test_a_revision_from_before_a_field_was_there(two: Any) -> None:
     del params["data"]["sources"][0]["format"]
     (two.base / "params.yaml").write_text(json.dumps(params), encoding="utf-8")
     assert "data.sources.triage.format" in two.page()
+
+
+def test_a_params_yaml_that_cannot_be_read_is_named_at_its_commit(two):
+    (two.head / "params.yaml").write_text("a: [", encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        two.review()
+    assert [finding.file for finding in error.value.findings] == [f"{'b' * 12}:params.yaml"]

@@ -68,3 +68,9 @@ def test_an_export_holds_files_and_no_links(repository, tmp_path):
     folder = export(repository, git(repository, "rev-parse", "HEAD"), tmp_path / "out")
     assert [file.name for file in folder.iterdir()] == ["file"]
     assert (folder / "file").read_text(encoding="utf-8") == "three"
+
+
+@pytest.mark.parametrize("text", ["", "..", "..."])
+def test_no_revision_at_all_is_refused(repository, text):
+    with pytest.raises(InputError, match="names no revision"):
+        read_span(repository, text)

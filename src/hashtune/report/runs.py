@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hashtune.errors import Finding, InputError
 from hashtune.report.sources import Source
 from hashtune.writers import read_jsonl
 
@@ -58,7 +59,11 @@ class Run:
 
 
 def read_run(source: Source) -> Run:
-    """Read a run; the questions of test items come from the test split, where it is there."""
+    """Read a run; the questions of test items come from the test split, where it is there.
+
+    Raises:
+        InputError: every report that is none.
+    """
     from hashtune.lineage.lock import read_stages
     from hashtune.spec.composition import parse
 
@@ -84,7 +89,35 @@ def read_run(source: Source) -> Run:
 
 def _json(source: Source, folder: str, names: tuple[str, ...]) -> dict[str, Any]:
     texts = {name: source.text(f"{folder}/{name}.json") for name in names}
-    return {name: json.loads(text) for name, text in texts.items() if text is not None}
+    found: dict[str, Any] = {}
+    findings: list[Finding] = []
+    for name, text in texts.items():
+        report = {} if text is None else _parsed(text)
+        if report is None or (name == "gate" and not _has_rules(report)):
+            file = f"{folder}/{name}.json"
+            fix = f"`git checkout {file}`, or `dvc repro`"
+            findings.append(Finding("broken-report", "is no report of its stage", file, fix=fix))
+        elif text is not None:
+            found[name] = report
+    if findings:
+        raise InputError(findings)
+    return found
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        report = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def _has_rules(gate: Mapping[str, Any]) -> bool:
+    """Whether its rules, if there are any, are rules."""
+    rules = gate.get("rules", [])
+    return isinstance(rules, list) and all(
+        isinstance(rule, dict) and {"name", "verdict", "meaning"} <= rule.keys() for rule in rules
+    )
 
 
 def _current(source: Source, machine: Mapping[str, Any]) -> dict[str, Any]:

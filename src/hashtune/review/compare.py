@@ -1,13 +1,23 @@
 """Two folders of two revisions in, one review out."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hashtune.errors import InputError
 from hashtune.lineage.lock import read_stages
 from hashtune.review import figures
 from hashtune.review.notices import Case, notices
 from hashtune.review.page import Review
-from hashtune.review.reruns import Rerun, cost, not_rerun, read_pipeline, reruns, with_seconds
+from hashtune.review.reruns import (
+    Pipeline,
+    Rerun,
+    cost,
+    not_rerun,
+    read_pipeline,
+    reruns,
+    with_seconds,
+)
 from hashtune.review.revisions import Span
 from hashtune.review.rows import leaks, row_differences
 from hashtune.review.settings import changes, effective_batch
@@ -20,7 +30,7 @@ def compare(span: Span, base: Path, head: Path) -> Review:
     Raises:
         InputError: a params.yaml, lock or dvc.yaml that cannot be read.
     """
-    old, new = read_pipeline(base), read_pipeline(head)
+    old, new = _pipeline(base, span.base), _pipeline(head, span.head)
     changed = changes(old.params, new.params)
     rows = row_differences(base, head, old.params, new.params)
     lock = _lock(head)
@@ -59,6 +69,18 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         rows=rows,
         recorded=bool(lock) and not left,
     )
+
+
+def _pipeline(root: Path, commit: str) -> Pipeline:
+    """Findings name the file at its commit, not the folder that is gone when they are read."""
+    try:
+        return read_pipeline(root)
+    except InputError as error:
+        where = f"{commit[:12]}:"
+        raise InputError(
+            replace(found, file=found.file and found.file.replace(f"{root}/", where))
+            for found in error.findings
+        ) from error
 
 
 def _lock(root: Path) -> dict[str, Any]:

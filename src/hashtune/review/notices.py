@@ -93,8 +93,9 @@ def _eval_set(case: Case) -> Iterator[str]:
 
 def _leak(case: Case) -> Iterator[str]:
     if case.leaks:
+        rows = "row asks" if case.leaks == 1 else "rows ask"
         yield (
-            f"{case.leaks} added training rows ask what a test row asks: prepare refuses or drops"
+            f"{case.leaks} added training {rows} what a test row asks: prepare refuses or drops"
             " them, or the test set measures memory."
         )
 

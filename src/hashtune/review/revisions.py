@@ -28,6 +28,9 @@ def read_span(root: Path, text: str) -> Span:
     Raises:
         InputError: a side that is no revision of the repository, or no common ancestor.
     """
+    if not text.strip("."):
+        message = f"{text!r} names no revision"
+        raise InputError(Finding("no-revision", message, field="BASE..HEAD", fix=FIX))
     parted = "..." in text
     base, _, head = text.partition("..." if parted else "..")
     names = [base or "HEAD", head or "HEAD"]
