@@ -1,6 +1,7 @@
 """The page in a real browser: nothing of an answer runs, search works by keyboard, fits a phone."""
 
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 
@@ -32,7 +33,8 @@ KEYS = webdriver.KEYS
 def browser(tmp_path_factory):
     driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
     if driver is None or chromium is None:
-        pytest.skip("no browser: install chromium and chromium-driver, as .ci/run does")
+        absent = "no network service" if "NO_PACKAGE_INDEX" in os.environ else "no browser"
+        pytest.skip(f"{absent}: install chromium and chromium-driver, as .ci/run does")
     with webdriver.browser(driver, chromium, tmp_path_factory.mktemp("profile")) as found:
         yield found
 
