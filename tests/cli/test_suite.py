@@ -194,7 +194,7 @@ def test_harness_scores_base_and_adapter_item_by_item(project, capsys, monkeypat
     from hashtune.evaluation import harness, models
 
     opened = []
-    row = {"id": "t/0", "slice": "t", "score": 1.0}
+    row = {"id": "t/0", "slice": "t", "kind": "acc", "score": 1.0}
     monkeypatch.setattr(harness, "package", lambda: None)
     monkeypatch.setattr(models, "open_subject", lambda _, adapter, *__, **___: adapter)
 
