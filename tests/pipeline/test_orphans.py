@@ -147,28 +147,6 @@ def queued(toy, *more):
     return frozen(toy, before), before
 
 
-@pytest.mark.proof
-def test_ctrl_c_of_run_all_leaves_the_queue_at_work_and_its_stage_can_be_stopped_alone(long):
-    before = newest(long)
-    long.run(*QUEUE)
-    with started(long, "dvc", "exp", "run", "--run-all", "-j", "1") as following:
-        pid = frozen(long, before)
-        os.killpg(following.pid, signal.SIGINT)
-        until(lambda: following.poll() is not None, "--run-all outlives Ctrl-C")
-        assert trainers(long) == [pid]  # DVC only stops following; its worker goes on
-        os.kill(pid, signal.SIGTERM)
-        gone(long, pid, before)
-        until(lambda: not processes(long), "a process outlives the queue")
-    assert "Failed" in long.run("dvc", "queue", "status")
-    pid, before = queued(long, "-n", "again")
-    os.kill(pid, signal.SIGCONT)
-    until(lambda: not processes(long), "a process outlives its run")
-    assert "resuming after step" in long.run("dvc", "queue", "logs", "again")
-    names = long.git("for-each-ref", "--format=%(refname)", "refs/exps").split()
-    (done,) = (name for name in names if name.endswith("/again"))
-    assert long.git("show", f"{done}:dvc.lock") == (long.path / "dvc.lock").read_text()
-
-
 def test_a_run_that_lost_its_queue_worker_ends_and_is_in_the_run_cache(long):
     other = ("-S", "optim.lr=2e-3")
     pid, _ = queued(long, *other)
