@@ -2,6 +2,8 @@
 
 import csv
 
+import pytest
+
 AFTER_TRAIN = ["evaluate", "regress", "gate", "release"]
 
 
@@ -49,6 +51,7 @@ def test_rejected_adapter_is_recorded_but_not_released(toy):
     assert "verdict: fail" in judged
 
 
+@pytest.mark.proof
 def test_queued_runs_use_the_code_they_were_queued_with(toy):
     settings = ["-S", "experiment=toy", "-S", "optim.lr=1e-4,3e-4"]
     toy.run("dvc", "exp", "run", "--queue", *settings)

@@ -82,6 +82,7 @@ def test_a_dvc_killed_between_the_end_of_train_and_its_record_trains_once(toy):
     assert "starting at step 1" in output
 
 
+@pytest.mark.proof
 def test_a_checkpoint_of_another_identity_is_not_used(toy):
     """Planted: resume state keyed by less than everything would mix two trainings."""
     before = toy.adapter_sha256()

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -80,6 +81,13 @@ def ast_hash(tree: ast.Module) -> str:
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
+@cache
+def _parsed(text: str, file: str) -> tuple[tuple[str, ...], str]:
+    """Imported names and AST hash of a module's text; stages share most of their modules."""
+    tree = ast.parse(text, filename=file)
+    return tuple(imported_names(tree)), ast_hash(tree)
+
+
 def closure(module: str, src: Path) -> Closure:
     """The import closure of a first-party module, parents' __init__ included."""
     modules: dict[str, str] = {}
@@ -94,9 +102,8 @@ def closure(module: str, src: Path) -> Closure:
         path = module_path(name, src)
         if name in modules or path is None:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-        queue += list(imported_names(tree))
-        modules[name] = ast_hash(tree)
+        names, modules[name] = _parsed(path.read_text(encoding="utf-8"), str(path))
+        queue += names
     return Closure(modules, frozenset(third_party))
 
 
