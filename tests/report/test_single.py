@@ -2,6 +2,9 @@
 
 from html.parser import HTMLParser
 
+import pytest
+
+from hashtune.evaluation.statistics import difference_interval
 from hashtune.report.charts import Mark, Series, Span, bar_chart, interval_chart, line_chart
 from hashtune.report.gains import loss_marks, slice_gains
 from hashtune.report.runs import Pair, read_run
@@ -74,9 +77,13 @@ def test_kinds_of_answers():
 
 
 def test_gains_of_a_slice():
-    """Four items, each won: the gain is 1 whatever is resampled."""
-    [span] = slice_gains([pair("a", "b", 0.0, 1.0)] * 4)
-    assert span == Span("part (4)", 1.0, 1.0, 1.0)
+    """Four items, each won: an exact interval's lower bound stays below 1, a bootstrap's did not."""
+    [span] = slice_gains([pair("a", "b", 0.0, 1.0)] * 4, confidence=0.95)
+    drop = difference_interval([0.0] * 4, [1.0] * 4, confidence=0.95, resamples=1, seed=0)
+    assert (span.name, span.point, span.upper) == ("part (4)", 1.0, 1.0)
+    assert span.lower == -drop.upper
+    # of Tango's score interval for n of n won: (n - z^2) / (n + z^2) with z = 1.644854
+    assert span.lower == pytest.approx((4 - 2.705543) / (4 + 2.705543), abs=1e-6)
 
 
 def test_overfitting_is_marked_where_the_loss_has_risen():
