@@ -77,7 +77,7 @@ def test_kinds_of_answers():
 
 
 def test_gains_of_a_slice():
-    """Four items, each won: an exact interval's lower bound stays below 1, a bootstrap's did not."""
+    """Four items, each won: the lower bound stays below 1, that of a bootstrap did not."""
     [span] = slice_gains([pair("a", "b", 0.0, 1.0)] * 4, confidence=0.95)
     drop = difference_interval([0.0] * 4, [1.0] * 4, confidence=0.95, resamples=1, seed=0)
     assert (span.name, span.point, span.upper) == ("part (4)", 1.0, 1.0)

@@ -139,12 +139,14 @@ def _measured(rule: Any) -> str:
 def _table(title: str, figures: Sequence[Figure]) -> Iterator[str]:
     if not figures:
         return
-    yield from (f"## {title}", "", "| | before | after | |", "|---|---|---|---|")
-    for figure in (figure for figure in figures if figure.old != figure.new):
+    changed = [figure for figure in figures if figure.old != figure.new]
+    yield from (f"## {title}", "")
+    yield from ("| | before | after | |", "|---|---|---|---|") if changed else ()
+    for figure in changed:
         words, old, new = _cell(figure.words.strip()), _shown(figure.old), _shown(figure.new)
         yield f"| {words} | {old} | {new} | {_step(figure)} |"
     same = [f"{f.words.strip()} {_shown(f.old)}" for f in figures if f.old == f.new]
-    yield from ("", _unchanged(same), "")
+    yield from (*([""] if changed else []), _unchanged(same), "")
 
 
 def _memory(review: Review) -> Iterator[str]:

@@ -147,7 +147,13 @@ def _code(names: list[str], base: Pipeline, head: Pipeline) -> Iterator[str]:
 
 
 def _modules(pipeline: Pipeline, stage: str) -> dict[str, str]:
-    return closure(f"hashtune.stages.{stage}", pipeline.root / "src").modules
+    try:
+        return closure(f"hashtune.stages.{stage}", pipeline.root / "src").modules
+    except SyntaxError as error:
+        file = Path(error.filename or "src")
+        shown = file.relative_to(pipeline.root) if file.is_relative_to(pipeline.root) else file
+        message = f"in the {pipeline.root.name}: {error.msg}"
+        raise InputError(Finding("syntax", message, str(shown), line=error.lineno)) from error
 
 
 def _content(path: Path) -> dict[str, str]:
