@@ -34,8 +34,8 @@ def test_an_invalid_value_is_a_warning(two, key, value, words):
 
 
 def test_a_contradiction_is_a_warning(two):
-    """fp32 on hardware without a unit for it."""
-    two.set({"hardware.peak_tflops.fp32": None})
+    """bf16 on hardware without a unit for it."""
+    two.set({"precision": "bf16", "hardware.peak_tflops.bf16": None})
     assert any("at `precision`" in n and "[no-unit]" in n for n in two.review().notices)
 
 
