@@ -41,6 +41,7 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
         params = {
             "run": {"experiment": "tiny"},
             "conf_sha256": "x",
+            "eval_gate": {"confidence": 0.95},
             "optim": {"lr": lr},
             "seed": seed,
             "regression": {"suites": [{"uri": "data/suite.jsonl"}]},

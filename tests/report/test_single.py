@@ -1,12 +1,18 @@
 """The page of one run: what stands on it, in which order, and that data never becomes markup."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import pytest
+
+from hashtune.evaluation.gate_suites import suite_rules
+from hashtune.evaluation.statistics import difference_interval
 from hashtune.report.charts import Mark, Series, Span, bar_chart, interval_chart, line_chart
-from hashtune.report.gains import loss_marks, slice_gains
+from hashtune.report.gains import loss_marks, slice_gains, task_gains
 from hashtune.report.runs import Pair, read_run
 from hashtune.report.single import kind_of, single_page
 from hashtune.report.sources import Workspace
+from hashtune.spec.schema import EvalGate
 
 
 class Tags(HTMLParser):
@@ -74,9 +80,49 @@ def test_kinds_of_answers():
 
 
 def test_gains_of_a_slice():
-    """Four items, each won: the gain is 1 whatever is resampled."""
-    [span] = slice_gains([pair("a", "b", 0.0, 1.0)] * 4)
-    assert span == Span("part (4)", 1.0, 1.0, 1.0)
+    """Four items, each won: the lower bound stays below 1, that of a bootstrap did not."""
+    [span] = slice_gains([pair("a", "b", 0.0, 1.0)] * 4, confidence=0.95)
+    drop = difference_interval([0.0] * 4, [1.0] * 4, confidence=0.95, resamples=1, seed=0)
+    assert (span.name, span.point, span.upper) == ("part (4)", 1.0, 1.0)
+    assert span.lower == -drop.upper
+    # of Tango's score interval for n of n won: (n - z^2) / (n + z^2) with z = 1.644854
+    assert span.lower == pytest.approx((4 - 2.705543) / (4 + 2.705543), abs=1e-6)
+
+
+GATE = EvalGate(
+    task_min=0.5,
+    task_metric_min_gain=0.1,
+    regression_max_drop=0.1,
+    slice_max_drop=0.25,
+    unfinished_max_share=0.05,
+    confidence=0.95,
+    discordant_share=0.1,
+    min_task_items=20,
+    min_regression_items=20,
+)
+
+
+def test_page_and_gate_have_one_interval():
+    """20 items, 6 lost and 1 won: the gate's rule of the slice, with its sign turned; 20 test items
+    of two fields, by field, where the mean of the two would be neither."""
+    old, new = [1.0] * 6 + [0.0] + [1.0] * 13, [0.0] * 6 + [1.0] * 14
+    pairs = [pair("a", "b", first, second) for first, second in zip(old, new, strict=True)]
+    [span] = slice_gains(pairs, confidence=0.95)
+    sides = [
+        [{"slice": "part", "score": score, "chance": 0.0} for score in scores]
+        for scores in (old, new)
+    ]
+    rules = {rule.name: rule for rule in suite_rules(*sides, GATE, noise=0.0)}
+    lower, upper = rules["regression.slice.part"].interval
+    assert (span.point, span.lower, span.upper) == (-0.25, -upper, -lower)
+    fields = [
+        replace(p, fields={"a": (p.base_score, p.adapter_score), "b": (0.0, 1.0)}) for p in pairs
+    ]
+    first, second = task_gains(fields, confidence=0.95)
+    assert (first.name, first.point, second.name, second.point) == (
+        *("task.a (20)", -0.25),
+        *("task.b (20)", 1.0),
+    )
 
 
 def test_overfitting_is_marked_where_the_loss_has_risen():

@@ -203,7 +203,7 @@ def test_results_of_the_head(two):
     gate = two.head / "reports/gate.json"
     report = json.loads(gate.read_text(encoding="utf-8"))
     report["verdict"] = report["rules"][2]["verdict"] = "fail"
-    report["rules"][2] |= {"value": 0.5, "lower": 0.4, "upper": 0.6}
+    report["rules"][2] |= {"value": 0.5, "interval": [0.4, 0.6]}
     gate.write_text(json.dumps(report), encoding="utf-8")
     page = two.page()
     assert "Verdict: pass → **fail**" in page

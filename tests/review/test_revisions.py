@@ -48,6 +48,20 @@ def test_spans(repository, text, base, head):
     assert (span.base, span.head) == tuple(git(repository, "rev-parse", n) for n in (base, head))
 
 
+@pytest.mark.parametrize(
+    ("text", "diverged"),
+    [
+        ("main..side", True),
+        ("main...side", False),
+        ("main~1..main", False),
+        ("main..main", False),
+        ("main..main~1", True),  # back in time
+    ],
+)
+def test_a_base_that_is_no_ancestor_is_known(repository, text, diverged):
+    assert read_span(repository, text).diverged is diverged
+
+
 def test_both_wrong_sides_are_told(repository):
     with pytest.raises(InputError) as error:
         read_span(repository, "nowhere..--output=x")

@@ -11,6 +11,7 @@ from hashtune.errors import Finding, InputError
 from hashtune.writers import read_json
 
 PLAN_STAGES = ("prepare", "tokenize", "pack")
+HERE = Path()
 STEP_PARAMS = (  # of pack; they say which rows a step sees and how many steps there are
     *("duration.epochs", "duration.max_steps", "data_seed"),
     *("batch.micro", "batch.grad_accum", "batch.world_size"),
@@ -43,15 +44,19 @@ def other_plan(lock_text: str, params: Mapping[str, Any]) -> list[Finding]:
     return _other_params(made, params, rule="other-plan", fix="dvc repro pack")
 
 
-def stale_plan(lock_text: str, params: Mapping[str, Any], report: Path) -> list[Finding]:
-    """Findings when reports/plan.json is not what DVC recorded, or was made with other params."""
+def stale_plan(
+    lock_text: str, params: Mapping[str, Any], report: Path, *, root: Path = HERE
+) -> list[Finding]:
+    """Findings when reports/plan.json (`report`, relative to `root`) is not what DVC recorded, or
+    was made with other params."""
     stages = read_stages(lock_text)
     fix = "dvc repro plan"
     if "plan" not in stages:
         return [Finding("no-plan", "has no stage plan", file="dvc.lock", fix=fix)]
     recorded = {out.get("path"): out.get("md5") for out in stages["plan"].get("outs", [])}
     findings = []
-    if recorded.get(report.as_posix()) != _md5(report):
+    found = root / report
+    if not found.is_file() or recorded.get(report.as_posix()) != _md5(found):
         message = "is not the file DVC recorded"
         findings.append(Finding("foreign-plan", message, file=str(report), fix=fix))
     made = {name: stages[name] for name in (*PLAN_STAGES, "plan") if name in stages}
@@ -67,18 +72,27 @@ def packed_rows(lock_text: str, params: Mapping[str, Any], report: Path) -> int 
     stages = read_stages(lock_text)
     try:
         recorded = {out["path"]: out["md5"] for out in stages["pack"]["outs"]}
-        made = {name: stages[name] for name in PLAN_STAGES}
-        kept = dict(made["pack"]["params"]["params.yaml"])
+        same = same_rows(stages, params)
     except (TypeError, KeyError):
         return None
-    if not report.is_file() or recorded.get(report.as_posix()) != _md5(report):
+    if not report.is_file() or recorded.get(report.as_posix()) != _md5(report) or not same:
         return None
+    return int(read_json(report)["train"]["rows"])
+
+
+def same_rows(stages: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
+    """Whether nothing in these params gives other rows than the recorded stages packed. The length
+    of the run and the size of a step may differ.
+
+    Raises:
+        KeyError, TypeError: a stage up to pack was not recorded.
+    """
+    made = {name: stages[name] for name in PLAN_STAGES}
+    kept = dict(made["pack"]["params"]["params.yaml"])
     for key in STEP_PARAMS:
         kept.pop(key, None)
     made["pack"] = {"params": {"params.yaml": kept}}
-    if _other_params(made, params, rule="other-rows", fix="dvc repro pack"):
-        return None
-    return int(read_json(report)["train"]["rows"])
+    return not any(changed_params(made, params))
 
 
 def _md5(file: Path) -> str:

@@ -65,6 +65,15 @@ def find_base(named: str) -> Base:
     return Base(name, "", str(path), _read(path))
 
 
+def base_of_repo(repo: str) -> Base | None:
+    """The known base that a repository of the hub publishes, None where none is."""
+    for name in known_names():
+        data = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+        if data["of"].lower() == repo.lower():
+            return find_base(name)
+    return None
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

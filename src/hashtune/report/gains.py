@@ -2,31 +2,49 @@
 
 from collections.abc import Sequence
 
-from hashtune.evaluation.statistics import bootstrap_difference
+from hashtune.evaluation.statistics import Interval, difference_interval
+from hashtune.evaluation.verdicts import RESAMPLES, SEED
 from hashtune.report.charts import Mark, Span
 from hashtune.report.runs import Pair, Points
 
-CONFIDENCE, RESAMPLES, SEED = 0.95, 10_000, 0
 RISE = 0.02  # a later eval loss counts as risen from this share above the best on
 
 
-def slice_gains(pairs: Sequence[Pair]) -> list[Span]:
-    """Mean gain (adapter less base) of each slice in name order, with one-sided 95 % bounds."""
+def task_gains(pairs: Sequence[Pair], *, confidence: float) -> list[Span]:
+    """Mean gain (adapter less base) of each field of the test items in name order, with one-sided
+    bounds.
+
+    By the gate's own function, resamples and seed, so that page and gate say one thing.
+    """
+    fields = sorted({name for pair in pairs for name in pair.fields})
+    found = []
+    for name in fields:
+        scores = [pair.fields[name] for pair in pairs if name in pair.fields]
+        gain = _interval([new for _, new in scores], [old for old, _ in scores], confidence)
+        found.append(Span(f"task.{name} ({gain.items})", gain.point, gain.lower, gain.upper))
+    return found
+
+
+def slice_gains(pairs: Sequence[Pair], *, confidence: float) -> list[Span]:
+    """Mean gain of each slice of the suites in name order, with one-sided bounds: the drop that the
+    gate weighs, with its sign turned."""
     slices: dict[str, list[Pair]] = {}
     for pair in pairs:
         slices.setdefault(pair.slice, []).append(pair)
-    return [_gain(name, slices[name]) for name in sorted(slices)]
+    return [_gain(name, slices[name], confidence) for name in sorted(slices)]
 
 
-def _gain(name: str, pairs: Sequence[Pair]) -> Span:
-    found = bootstrap_difference(
-        [pair.adapter_score for pair in pairs],
-        [pair.base_score for pair in pairs],
-        confidence=CONFIDENCE,
-        resamples=RESAMPLES,
-        seed=SEED,
+def _gain(name: str, pairs: Sequence[Pair], confidence: float) -> Span:
+    base, adapter = [p.base_score for p in pairs], [p.adapter_score for p in pairs]
+    drop = _interval(base, adapter, confidence)
+    signed = (0.0 - value for value in (drop.point, drop.upper, drop.lower))  # 0.0, never -0.0
+    return Span(f"{name} ({drop.items})", *signed)
+
+
+def _interval(first: Sequence[float], second: Sequence[float], confidence: float) -> Interval:
+    return difference_interval(
+        *(first, second), confidence=confidence, resamples=RESAMPLES, seed=SEED
     )
-    return Span(f"{name} ({found.items})", found.point, found.lower, found.upper)
 
 
 def loss_marks(losses: Points, chosen: int | None) -> list[Mark]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding, InputError
+from hashtune.lineage.reports import parse_report
 from hashtune.report.sources import Source
 from hashtune.writers import read_jsonl
 
@@ -24,7 +25,8 @@ Points = list[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One item as base and adapter answered it. Scores are means over the item's fields."""
+    """One item as base and adapter answered it. Scores are means over the item's fields; `fields`
+    has those of a test item one by one, by their names, base before adapter."""
 
     id: str
     slice: str
@@ -34,6 +36,7 @@ class Pair:
     adapter: str
     base_score: float
     adapter_score: float
+    fields: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +91,18 @@ def read_run(source: Source) -> Run:
 
 
 def _json(source: Source, folder: str, names: tuple[str, ...]) -> dict[str, Any]:
-    texts = {name: source.text(f"{folder}/{name}.json") for name in names}
     found: dict[str, Any] = {}
     findings: list[Finding] = []
-    for name, text in texts.items():
-        report = {} if text is None else _parsed(text)
-        if report is None or (name == "gate" and not _has_rules(report)):
-            file = f"{folder}/{name}.json"
-            fix = f"`git checkout {file}`, or `dvc repro`"
-            findings.append(Finding("broken-report", "is no report of its stage", file, fix=fix))
-        elif text is not None:
-            found[name] = report
+    for name in names:
+        file = f"{folder}/{name}.json"
+        data = source.data(file)
+        try:
+            found |= {} if data is None else {name: parse_report(data, file=file)}
+        except InputError as error:
+            findings += error.findings
     if findings:
         raise InputError(findings)
     return found
-
-
-def _parsed(text: str) -> dict[str, Any] | None:
-    try:
-        report = json.loads(text)
-    except json.JSONDecodeError:
-        return None
-    return report if isinstance(report, dict) else None
-
-
-def _has_rules(gate: Mapping[str, Any]) -> bool:
-    """Whether its rules, if there are any, are rules."""
-    rules = gate.get("rules", [])
-    return isinstance(rules, list) and all(
-        isinstance(rule, dict) and {"name", "verdict", "meaning"} <= rule.keys() for rule in rules
-    )
 
 
 def _current(source: Source, machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,9 +111,9 @@ def _current(source: Source, machine: Mapping[str, Any]) -> dict[str, Any]:
 
     kept = {}
     for name, report in machine.items():
-        folder, _, file = str(report["output"]).rpartition("/")
+        folder, _, file = str(report.get("output")).rpartition("/")
         found = source.output(folder).get(file)
-        if found is not None and sha256_file(found) == report["output_sha256"]:
+        if found is not None and sha256_file(found) == report.get("output_sha256"):
             kept[name] = report
     return kept
 
@@ -165,6 +150,7 @@ def _task(source: Source) -> list[Pair]:
             adapter=str(row["answer"]),
             base_score=_mean(base[name]["scores"]),
             adapter_score=_mean(row["scores"]),
+            fields={key: (base[name]["scores"][key], row["scores"][key]) for key in row["scores"]},
         )
         for name, row in adapter.items()
         if name in base

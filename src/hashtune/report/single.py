@@ -5,8 +5,9 @@ from html import escape
 from typing import Any
 
 from hashtune.inspection.visible import visible
+from hashtune.lineage.lock import lookup
 from hashtune.report.charts import Series, bar_chart, interval_chart, line_chart
-from hashtune.report.gains import loss_marks, slice_gains
+from hashtune.report.gains import loss_marks, slice_gains, task_gains
 from hashtune.report.look import page
 from hashtune.report.runs import Pair, Run
 
@@ -107,10 +108,15 @@ def _gains(run: Run) -> str:
             for r in rules
         ),
     )
-    chart = interval_chart(
-        "Adapter less base, by slice, with one-sided 95 % bounds",
-        slice_gains([*run.task, *run.suites]),
-    )
+    confidence = lookup(run.params, "eval_gate.confidence")
+    chart = ""
+    if isinstance(confidence, float) and 0.5 < confidence < 1.0:
+        spans = [
+            *task_gains(run.task, confidence=confidence),
+            *slice_gains(run.suites, confidence=confidence),
+        ]
+        title = f"Adapter less base, with one-sided {100 * confidence:g} % bounds"
+        chart = interval_chart(title, spans)
     if not chart and not rules:
         return ""
     return f"<h2>Gains and losses</h2>\n{scores if rules else ''}{chart}"

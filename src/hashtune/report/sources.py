@@ -23,8 +23,11 @@ class Source(Protocol):
     def label(self) -> str:
         """What the run is called on the page."""
 
-    def text(self, path: str) -> str | None:
+    def data(self, path: str) -> bytes | None:
         """A file in Git, None when absent."""
+
+    def text(self, path: str) -> str | None:
+        """The same in UTF-8."""
 
     def output(self, path: str) -> dict[str, Path]:
         """Files of a stage's output by relative name; a file is itself under ""."""
@@ -37,10 +40,14 @@ class Workspace:
     root: Path
     label: str = "workspace"
 
-    def text(self, path: str) -> str | None:
+    def data(self, path: str) -> bytes | None:
         """See Source."""
         file = self.root / path
-        return file.read_text(encoding="utf-8") if file.is_file() else None
+        return file.read_bytes() if file.is_file() else None
+
+    def text(self, path: str) -> str | None:
+        """See Source."""
+        return _decoded(self.data(path))
 
     def output(self, path: str) -> dict[str, Path]:
         """See Source."""
@@ -56,9 +63,13 @@ class Commit:
     label: str
     cache: Path
 
+    def data(self, path: str) -> bytes | None:
+        """See Source."""
+        return _git_bytes(self.root, "show", f"{self.commit}:{path}")
+
     def text(self, path: str) -> str | None:
         """See Source."""
-        return _git(self.root, "show", f"{self.commit}:{path}")
+        return _decoded(self.data(path))
 
     def output(self, path: str) -> dict[str, Path]:
         """See Source."""
@@ -121,5 +132,13 @@ def experiments(root: Path) -> list[tuple[str, str]]:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
+    return _decoded(_git_bytes(root, *arguments))
+
+
+def _git_bytes(root: Path, *arguments: str) -> bytes | None:
     done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=False)
-    return done.stdout.decode("utf-8") if done.returncode == 0 else None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _decoded(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8")

@@ -54,12 +54,15 @@ def headlines(base: Path, head: Path) -> list[Figure]:
 
 def memory(base: Path, head: Path) -> list[Figure]:
     """The memory plan's figures, then its parts in GB (1e9 bytes)."""
-    found = list(_figures(MEMORY, base, head))
     old, new = (_at(read_report(root, PLAN), "buckets_bytes") or {} for root in (base, head))
+    return [*_figures(MEMORY, base, head), *buckets_in_gb(old, new)]
+
+
+def buckets_in_gb(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[Figure]:
+    """Each part of a plan in GB (1e9 bytes), by name; None where a revision has no such part."""
     for name in sorted({*old, *new}):
         parts = [None if name not in part else round(part[name] / 1e9, 3) for part in (old, new)]
-        found.append(Figure(f"  {name}, GB", *parts))
-    return found
+        yield Figure(f"  {name}, GB", *parts)
 
 
 def tasks(base: Path, head: Path) -> list[Figure]:

@@ -1,9 +1,11 @@
 """What a reviewer should stop at: combinations of changes that hide one another."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hashtune.errors import Finding
+from hashtune.review.consequences import Group
 from hashtune.review.rows import RowDifference
 from hashtune.review.settings import Change, effective_batch
 
@@ -11,6 +13,7 @@ STRICTER_IS_HIGHER = (
     *("task_min", "task_metric_min_gain", "confidence", "min_task_items"),
     "min_regression_items",
 )
+FINDINGS = 10  # of the head's spec that are told
 PINS = ("revision", "sha256", "repo", "file")
 
 
@@ -27,10 +30,14 @@ class Case:
     stale_stamp: bool = False
     libraries: bool = False
     leaks: int = 0
+    invalid: Sequence[Finding] = ()
+    diverged: bool = False
 
     def touched(self, *prefixes: str) -> list[str]:
-        """Changed settings and data roles at or below one of the dotted prefixes."""
-        names = [*self.changes, *(role for role in self.rows if role not in self.changes)]
+        """Changed settings and data roles at or below one of the dotted prefixes, without those
+        that change names only."""
+        named = [name for name, change in self.changes.items() if change.groups != (Group.NAMES,)]
+        names = [*named, *(role for role in self.rows if role not in self.changes)]
         return [
             name
             for name in names
@@ -41,6 +48,27 @@ class Case:
 def notices(case: Case) -> list[str]:
     """Sentences, the gravest first."""
     return [sentence for rule in RULES for sentence in rule(case)]
+
+
+def _diverged(case: Case) -> Iterator[str]:
+    if case.diverged:
+        yield (
+            "The base is no ancestor of the head: what the base gained since they parted is told as"
+            " if the head took it back. BASE...HEAD tells the head's own changes."
+        )
+
+
+def _invalid(case: Case) -> Iterator[str]:
+    """Findings of the head's spec; their texts may hold values of the spec, so as code."""
+    for finding in case.invalid[:FINDINGS]:
+        text = " ".join(finding.message.split()).replace("`", "'")
+        yield (
+            f"The head's spec is invalid at `{finding.field}`: `{text}` [{finding.rule}]. The stage"
+            " `spec` refuses it, so nothing can be rebuilt."
+        )
+    if len(case.invalid) > FINDINGS:
+        more = len(case.invalid) - FINDINGS
+        yield f"The head's spec has {more} more findings; `hashtune check` tells all."
 
 
 def _not_rerun(case: Case) -> Iterator[str]:
@@ -189,6 +217,8 @@ def _libraries(case: Case) -> Iterator[str]:
 
 RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
     *(
+        _diverged,
+        _invalid,
         _not_rerun,
         _stamp,
         _data_without_pin,

@@ -35,8 +35,10 @@ class Review:
     rules: list[RuleChange]
     figures: list[Figure]
     memory: list[Figure]
+    memory_note: str  # where the figures are from; "" for the recorded ones
     rows: list[RowDifference]
     recorded: bool  # whether the head has results of its own
+    planned: bool  # whether both have a memory plan of their own
 
 
 def markdown(review: Review) -> str:
@@ -48,9 +50,9 @@ def markdown(review: Review) -> str:
     if review.recorded:
         lines += _gate(review)
         lines += _table("Figures", review.figures)
-        lines += _table("Memory plan", review.memory)
     else:
         lines += ["## Gate and figures", "", NOTHING_NEW, ""]
+    lines += _memory(review)
     lines += _data(review.rows)
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -127,10 +129,9 @@ def _measured(rule: Any) -> str:
     """A value with its interval: both bounds, or the one that the rule is judged by."""
     if rule is None:
         return "none"
-    bounds = [rule.get("lower"), rule.get("upper")]
     text = _shown(rule.get("value"))
-    if None not in bounds:
-        return f"{text} [{_shown(bounds[0])}, {_shown(bounds[1])}]"
+    if interval := rule.get("interval"):
+        return f"{text} [{', '.join(map(_shown, interval))}]"
     bound = rule.get("bound")
     return text if bound is None else f"{text} (bound {_shown(bound)})"
 
@@ -138,12 +139,21 @@ def _measured(rule: Any) -> str:
 def _table(title: str, figures: Sequence[Figure]) -> Iterator[str]:
     if not figures:
         return
-    yield from (f"## {title}", "", "| | before | after | |", "|---|---|---|---|")
-    for figure in (figure for figure in figures if figure.old != figure.new):
+    changed = [figure for figure in figures if figure.old != figure.new]
+    yield from (f"## {title}", "")
+    yield from ("| | before | after | |", "|---|---|---|---|") if changed else ()
+    for figure in changed:
         words, old, new = _cell(figure.words.strip()), _shown(figure.old), _shown(figure.new)
         yield f"| {words} | {old} | {new} | {_step(figure)} |"
     same = [f"{f.words.strip()} {_shown(f.old)}" for f in figures if f.old == f.new]
-    yield from ("", _unchanged(same), "")
+    yield from (*([""] if changed else []), _unchanged(same), "")
+
+
+def _memory(review: Review) -> Iterator[str]:
+    """The plan as it was recorded, or as it was reckoned from the two specs, or why neither."""
+    lines = list(_table("Memory plan", review.memory)) or ["## Memory plan", ""]
+    note = [review.memory_note, ""] if review.memory_note else []
+    yield from (*lines[:2], *note, *lines[2:])
 
 
 def _unchanged(names: Sequence[str]) -> str:

@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hashtune.errors import Finding, InputError
 from hashtune.lineage.code import closure, read_lock
 from hashtune.lineage.lock import lookup
 from hashtune.review.reports import read_report
+from hashtune.review.settings import effective_batch
 from hashtune.spec.load import read_params
 from hashtune.writers import sha256_file
 
 NEVER_CHANGE = ("build/spec/valid", "build/plan/fits")
 CODE = "build/code"
+DVC = "dvc.yaml"
 LOCK = "requirements.lock"
 SECONDS = ("seconds", "train_seconds", "eval_seconds")
 PER_HOUR = 3600
@@ -50,12 +53,36 @@ class Pipeline:
 
 def read_pipeline(root: Path) -> Pipeline:
     """dvc.yaml, params.yaml and requirements.lock of a folder; InputError as their readers."""
+    stages = _stages(_text(root, DVC), file=f"{root}/{DVC}")
+    libraries = read_lock(_text(root, LOCK), file=f"{root}/{LOCK}")
+    return Pipeline(root, stages, read_params(root / "params.yaml"), libraries)
+
+
+def _text(root: Path, name: str) -> str:
+    try:
+        return (root / name).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        message = "is missing: no revision of a hashtune project"
+        raise InputError(Finding("no-pipeline", message, file=f"{root}/{name}")) from error
+    except UnicodeDecodeError as error:
+        raise InputError(Finding("not-utf8", str(error), file=f"{root}/{name}")) from error
+
+
+def _stages(text: str, *, file: str) -> Mapping[str, Any]:
+    """The stages of a dvc.yaml by their names; each is a mapping with a command."""
     import yaml
 
-    dvc = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))
-    stages: Mapping[str, Any] = dvc["stages"]
-    text = (root / LOCK).read_text(encoding="utf-8")
-    return Pipeline(root, stages, read_params(root / "params.yaml"), read_lock(text, file=LOCK))
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(Finding("yaml", " ".join(str(error).split()), file=file)) from error
+    stages = found.get("stages") if isinstance(found, dict) else None
+    sound = isinstance(stages, dict) and all(
+        isinstance(stage, dict) and "cmd" in stage for stage in stages.values()
+    )
+    if not sound:
+        raise InputError(Finding("no-pipeline", "has no stages with commands", file=file))
+    return dict(stages or {})
 
 
 def reruns(base: Pipeline, head: Pipeline) -> list[Rerun]:
@@ -99,7 +126,8 @@ def _reasons(name: str, base: Pipeline, head: Pipeline, makers: Mapping[str, str
             yield from (
                 [f"{path}"] if _content(base.root / path) != _content(head.root / path) else []
             )
-    yield from (f"`{path}` is new" for path in stage.get("deps", ()) if path not in old["deps"])
+    known = old.get("deps", ())
+    yield from (f"`{path}` is new" for path in stage.get("deps", ()) if path not in known)
 
 
 def _code(names: list[str], base: Pipeline, head: Pipeline) -> Iterator[str]:
@@ -119,7 +147,13 @@ def _code(names: list[str], base: Pipeline, head: Pipeline) -> Iterator[str]:
 
 
 def _modules(pipeline: Pipeline, stage: str) -> dict[str, str]:
-    return closure(f"hashtune.stages.{stage}", pipeline.root / "src").modules
+    try:
+        return closure(f"hashtune.stages.{stage}", pipeline.root / "src").modules
+    except SyntaxError as error:
+        file = Path(error.filename or "src")
+        shown = file.relative_to(pipeline.root) if file.is_relative_to(pipeline.root) else file
+        message = f"in the {pipeline.root.name}: {error.msg}"
+        raise InputError(Finding("syntax", message, str(shown), line=error.lineno)) from error
 
 
 def _content(path: Path) -> dict[str, str]:
@@ -137,29 +171,37 @@ def with_seconds(found: list[Rerun], base: Pipeline, head: Pipeline) -> list[Rer
         report = read_report(base.root, f"reports/machine/{rerun.stage}.json")
         if report is None:
             continue
-        measured = [float(report[key]) for key in SECONDS if key in report]
+        measured = [
+            float(value) for key in SECONDS if isinstance(value := report.get(key), int | float)
+        ]
         rerun.seconds = sum(measured) if measured else None
         if rerun.stage == "train" and rerun.seconds is not None:
-            rerun.seconds *= _rows(head.params, head.root) / _rows(base.params, base.root)
+            rerun.seconds *= _times_as_long(base, head)
     return found
 
 
-def _rows(params: Mapping[str, Any], root: Path) -> float:
-    """Rows that a run trains on: steps times rows per step, or 1 where that is not said."""
+def _times_as_long(base: Pipeline, head: Pipeline) -> float:
+    """How many times as many rows the head trains on; 1 where either does not say how many."""
+    old, new = _rows(base.params, base.root), _rows(head.params, head.root)
+    return new / old if old and new else 1.0
+
+
+def _rows(params: Mapping[str, Any], root: Path) -> float | None:
+    """Rows that a run trains on, steps times rows per step; None where that is not known."""
     steps = lookup(params, "duration.max_steps")
-    each = 1.0
-    for name in ("micro", "grad_accum"):
-        each *= float(str(lookup(params, f"batch.{name}")))
-    report = read_report(root, "reports/pack.json")
-    if steps is None and report is not None:
-        return float(report["plan"]["steps"]) * each
-    return float(str(steps)) * each if steps is not None else 1.0
+    if steps is None:
+        steps = lookup(read_report(root, "reports/pack.json") or {}, "plan.steps")
+    each = effective_batch(params)
+    if each is None or not isinstance(steps, int) or isinstance(steps, bool):
+        return None
+    return float(steps * each)
 
 
 def cost(found: list[Rerun], head: Pipeline) -> tuple[float, float, str]:
     """(seconds of all stages that rerun, their price, currency) at hardware.price_per_hour."""
     seconds = sum(rerun.seconds or 0.0 for rerun in found)
-    price = float(str(lookup(head.params, "hardware.price_per_hour") or 0.0))
+    price = lookup(head.params, "hardware.price_per_hour")
+    price = float(price) if isinstance(price, int | float) else 0.0
     return seconds, seconds / PER_HOUR * price, str(lookup(head.params, "hardware.currency") or "")
 
 

@@ -20,6 +20,7 @@ class Span:
 
     base: str
     head: str
+    diverged: bool = False  # the base is no ancestor of the head
 
 
 def read_span(root: Path, text: str) -> Span:
@@ -49,7 +50,8 @@ def read_span(root: Path, text: str) -> Span:
             fix = "clone with full history (`git fetch --unshallow`)"
             raise InputError(Finding("no-merge-base", message, field="BASE...HEAD", fix=fix))
         first = common
-    return Span(first, second)
+    ancestor = _git(root, "merge-base", "--is-ancestor", first, second) is not None
+    return Span(first, second, diverged=not ancestor)
 
 
 def export(root: Path, commit: str, folder: Path) -> Path:

@@ -10,13 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hashtune.data.formats import read_rows
 from hashtune.data.lines import Log
+from hashtune.lineage.lock import lookup
+from hashtune.spec.rows import Format
 from hashtune.writers import sha256_file
 
 ROLES = ("data.eval", "data.test", "data.replay")
+LISTS = ("data.sources", "regression.suites")
 Rows = list[dict[str, Any]]
 QUESTIONS = ("prompt", "question", "instruction", "input")
 
@@ -48,21 +51,25 @@ class RowDifference:
 
 def data_files(params: Mapping[str, Any]) -> dict[str, DataFile]:
     """Role ("data.sources.triage") to the file that params.yaml names for it."""
-    found: dict[str, DataFile] = {}
-    data, regression = params.get("data", {}), params.get("regression", {})
-    for source in data.get("sources", ()):
-        role = f"data.sources.{source['name']}"
-        form = source.get("format", "jsonl")  # a revision from before the field
-        found[role] = DataFile(role, source["uri"], form, source["sha256"])
-    for role in ROLES:
-        entry = data.get(role.removeprefix("data."), {})
-        if entry.get("uri"):
-            form = entry.get("format", "jsonl")
-            found[role] = DataFile(role, entry["uri"], form, entry["sha256"])
-    for suite in regression.get("suites", ()):
-        role = f"regression.suites.{suite['name']}"
-        found[role] = DataFile(role, suite["uri"], "jsonl", suite["sha256"])
-    return found
+    entries = [(role, lookup(params, role)) for role in ROLES]
+    for section in LISTS:
+        named = lookup(params, section)
+        for entry in named if isinstance(named, list) else ():
+            name = entry.get("name") if isinstance(entry, Mapping) else None
+            entries.append((f"{section}.{name}", entry))
+    files = (_data_file(role, entry) for role, entry in entries)
+    return {file.role: file for file in files if file is not None}
+
+
+def _data_file(role: str, entry: object) -> DataFile | None:
+    """None for an entry without a file, and for one that breaks the schema, which is told."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("uri"), str):
+        return None
+    form = entry.get("format", "jsonl")  # a revision from before the field
+    pin = entry.get("sha256")
+    if form not in get_args(Format) or not entry["uri"] or "\0" in entry["uri"]:
+        return None
+    return DataFile(role, entry["uri"], form, pin if isinstance(pin, str) else None)
 
 
 def row_differences(

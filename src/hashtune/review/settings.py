@@ -1,7 +1,7 @@
 """What changed in the run spec: a line per setting, under what follows from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hashtune.lineage.lock import lookup
@@ -9,6 +9,9 @@ from hashtune.review.consequences import Group, consequence
 from hashtune.spec.drift import Difference, differences
 
 OTHER = "is no setting that this version knows"
+# what only says where a pinned content lies, beside the pin
+PLACES, PIN = ("uri", "chat_template"), "sha256"
+MOVED = "names another place of the same content, by its sha256"
 SEQUENCES = ("micro", "grad_accum", "world_size")
 
 
@@ -25,7 +28,22 @@ class Change:
 
 def changes(base: Mapping[str, Any], head: Mapping[str, Any]) -> list[Change]:
     """Every setting that differs, in key order; of the sources of data each field by its name."""
-    return [_change(found) for found in differences(_named(base), _named(head))]
+    old, new = _named(base), _named(head)
+    found = [_change(difference) for difference in differences(old, new)]
+    return [_told_as_moved(change) if _only_moved(change, old, new) else change for change in found]
+
+
+def _only_moved(change: Change, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a path changed and the pin beside it did not, so that the content is the same."""
+    section, _, name = change.key.rpartition(".")
+    if name not in PLACES or not (isinstance(change.old, str) and isinstance(change.new, str)):
+        return False
+    pins = [lookup(side, f"{section}.{PIN}") for side in (old, new)]
+    return isinstance(pins[0], str) and pins[0] == pins[1]
+
+
+def _told_as_moved(change: Change) -> Change:
+    return replace(change, groups=(Group.NAMES,), words=MOVED)
 
 
 def effective_batch(params: Mapping[str, Any]) -> int | None:
@@ -33,7 +51,7 @@ def effective_batch(params: Mapping[str, Any]) -> int | None:
     product = 1
     for name in SEQUENCES:
         value = lookup(params, f"batch.{name}")
-        if not isinstance(value, int):
+        if not isinstance(value, int) or isinstance(value, bool):
             return None
         product *= value
     return product
