@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding, InputError, nearest
+from hashtune.memory.config_rules import config_findings
 from hashtune.memory.family_shapes import common_names
 from hashtune.memory.positions import KEY
 
@@ -47,7 +48,8 @@ def find_base(named: str) -> Base:
     """The base of a known name (in any case), of a config.json, or of a folder with one.
 
     Raises:
-        InputError: there is none of that name or path, or the file is no JSON object.
+        InputError: there is none of that name or path, or the file is no JSON object or says what
+            no decoder has.
     """
     file = FOLDER / f"{named.lower()}.json"
     if "/" not in named and file.is_file():
@@ -72,4 +74,6 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(Finding("json", str(error), file=str(path))) from error
     if not isinstance(config, dict):
         raise InputError(Finding("json", "is no object", file=str(path)))
+    if findings := config_findings(config, file=str(path)):
+        raise InputError(findings)
     return config
