@@ -85,7 +85,13 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
         find_base("x")
 
 
-@pytest.mark.parametrize("text", ["{", "[1]"])
+@pytest.mark.parametrize("named", ["x" * 5000, "no\0name", "", "../known/qwen3-4b"])
+def test_what_is_no_path_is_refused(named: str) -> None:
+    with pytest.raises(InputError, match="no-model"):
+        find_base(named)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "", "[" * 100_000, '{"vocab_size": ' + "9" * 5000])
 def test_a_broken_config_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="json"):
