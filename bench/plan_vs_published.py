@@ -38,12 +38,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text)
     if options.write:
         options.write.write_text(text, encoding="utf-8")
-    errors = errors_of(found, lambda prediction: prediction.rehearsal)
-    faults = violations(summary(errors), median=MEDIAN, p90=P90) if errors else []
-    faults += wrong_verdicts(found)
+    faults = verdict(found)
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0
+
+
+def verdict(found: Sequence[tuple[Point, Prediction]]) -> list[str]:
+    """Limits that are not kept, by all points or by those of the file's rows alone, and runs out of
+    memory that are said to fit; empty when all is well."""
+    further, faults = {point.name for point in FURTHER}, wrong_verdicts(found)
+    listed = [pair for pair in found if pair[0].name not in further]
+    for points in (found, listed):
+        if errors := errors_of(points, lambda prediction: prediction.rehearsal):
+            faults += violations(summary(errors), median=MEDIAN, p90=P90)
+    return faults
 
 
 def _blocks(points: Sequence[Point], jobs: int) -> int:

@@ -1,13 +1,15 @@
 """The memory plan against real steps on this CPU; exit code 1 where it is off.
 
     python bench/plan_vs_real.py                                  # the synthetic base
-    python bench/plan_vs_real.py --base "$(hashtune base)" --lengths 64 128 256
+    python bench/plan_vs_real.py --base "$(hashtune base)" --lengths 64 128 256 --jobs 2
+    python bench/plan_vs_real.py --base "$(hashtune base)" --lengths 64 --some    # bench/prove.py
 
 For LoRA, QLoRA (NF4, double quantisation) and full fine-tuning, each kept whole and recomputed in
 full, with the loss in one piece and in four chunks, at three lengths: two steps and an evaluation,
 every storage followed. The rehearsal on fake tensors must give the peak of live tensor bytes within
 1 %, and the closed form, without its overhead, within 10 %. fp32, AdamW, one row, all labels but
-the first trained. Bytes are counted, so neither load nor threads matter.
+the first trained. Bytes are counted, so neither load nor threads matter. `--some` takes two
+cases of each method: kept with the loss whole, and recomputed with it in chunks.
 """
 
 import argparse
@@ -15,9 +17,12 @@ import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +47,7 @@ METHODS = ("lora", "qlora", "full")
 LENGTHS = (64, 128, 256)
 REHEARSAL, CLOSED_FORM = 0.01, 0.10
 PIECES = 4
+KINDS: tuple[tuple[Any, ...], tuple[bool, ...]] = (("none", "full"), (False, True))
 ADAMW = Optim(
     name="adamw",
     lr=1e-4,
@@ -114,35 +120,57 @@ class Result:
         )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Try every case, print a line for each, judge."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base", type=Path, help="folder of a base instead of the synthetic one")
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    wanted = parser.parse_args()
-    torch.set_num_threads(1)
-    disable_progress_bar()
+    parser.add_argument("--some", action="store_true", help="two cases of each method and length")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, of one thread each")
+    wanted = parser.parse_args(arguments)
+    cases = cases_of(wanted.methods, wanted.lengths, some=wanted.some)
     print(f"{'':27} real (MB)   rehearsed             closed form")
-    good = [True, True]
-    for result in results(wanted.base, wanted.methods, wanted.lengths):
+    found = []
+    for result in results(wanted.base, cases, wanted.jobs):
         print(result.line, flush=True)
-        good = [one and two for one, two in zip(good, result.right, strict=True)]
-    print(
-        f"rehearsal within {REHEARSAL:.0%}: {good[0]}; closed form within {CLOSED_FORM:.0%}: "
-        f"{good[1]}"
-    )
-    return 0 if all(good) else 1
+        found.append(result)
+    good, said = verdict(found)
+    print(said)
+    return 0 if good else 1
 
 
-def results(base: Path | None, methods: list[str], lengths: list[int]) -> Iterator[Result]:
-    """A result for each case."""
+def verdict(found: Sequence[Result]) -> tuple[bool, str]:
+    """Whether all are within both limits, and in words."""
+    first, second = (all(result.right[place] for result in found) for place in (0, 1))
+    said = f"{len(found)} cases: rehearsal within {REHEARSAL:.0%}: {first}; "
+    return first and second, f"{said}closed form within {CLOSED_FORM:.0%}: {second}"
+
+
+def cases_of(methods: Sequence[str], lengths: Sequence[int], *, some: bool) -> list[Case]:
+    """Every combination, or of each method and length two."""
+    kinds = [("none", False), ("full", True)] if some else [*itertools.product(*KINDS)]
+    return [
+        Case(method, kept, chunked, length)
+        for method, (kept, chunked), length in itertools.product(methods, kinds, lengths)
+    ]
+
+
+def results(base: Path | None, cases: Sequence[Case], jobs: int) -> Iterator[Result]:
+    """A result for each case, in their order."""
     with tempfile.TemporaryDirectory() as folder:
         if base is None:
             base = Path(folder)
             build_synthetic(base, seed=0)
-        for values in itertools.product(methods, ("none", "full"), (False, True), lengths):
-            yield compare(base, Case(*values))
+        context = get_context("spawn")
+        with ProcessPoolExecutor(jobs, mp_context=context, initializer=quiet) as pool:
+            yield from pool.map(partial(compare, base), cases)
+
+
+def quiet() -> None:
+    """One thread, no bars of progress."""
+    torch.set_num_threads(1)
+    disable_progress_bar()
 
 
 def compare(base: Path, case: Case) -> Result:

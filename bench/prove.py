@@ -1,12 +1,14 @@
 """The slow proofs on the real base: what README's first screen promises, from a fresh clone.
 
-usage: make prove        (about 30 minutes on 2 cores; CI runs it)
+usage: make prove        (with the other proofs about 30 minutes on 2 cores; CI runs it)
 
 Clones HEAD into a temporary folder, with an empty store, and shows:
   1. `dvc repro` runs every stage and ends with verdict pass;
   2. `dvc repro` again runs nothing;
   3. `dvc repro -f -s train` with an empty run store starts at step 1 and gives the same bits;
-  4. `experiment=smoke` runs every stage.
+  4. the plan's rehearsal and closed form are right for real steps on this base
+     (bench/plan_vs_real.py, six cases of 64 tokens);
+  5. `experiment=smoke` runs every stage.
 Seconds are printed, not judged: a busy machine proves nothing about the code.
 """
 
@@ -24,6 +26,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 MEANING = "verdict: pass"
+REAL = "bench/plan_vs_real.py"
 
 
 class Failed(Exception):
@@ -104,6 +107,11 @@ def prove(clone: Path, home: Path) -> None:
     output, _ = run("dvc repro -f -s train", clone, home)
     require("starting at step 1" in output, "a forced training starts at step 1")
     require(adapter_sha256(clone) == before, f"and gives the same bits, {before[:16]}")
+
+    base, _ = run("hashtune base", clone, home)
+    folder = base.splitlines()[-1]
+    run(f"{sys.executable} {REAL} --base {folder} --lengths 64 --some --jobs 2", clone, home)
+    require(True, "real steps need what the rehearsal says within 1 %, the closed form within 10 %")
 
     run("hashtune compose experiment=smoke", clone, home)
     output, seconds = run("dvc repro", clone, home)

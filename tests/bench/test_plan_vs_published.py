@@ -162,6 +162,36 @@ def test_a_run_out_of_memory_that_is_said_to_fit_is_named(rows, script):
     ]
 
 
+def predictions(rows: ModuleType, script, factor: float, points: str) -> list[object]:
+    """Right for all points, but for `points` by `factor`; too large for those out of memory."""
+    predict = script("published.predict")
+    found = []
+    for point in (*rows.POINTS, *rows.FURTHER):
+        off = factor if points == "all" or point in getattr(rows, points) else 1.0
+        said = 10**11 if point.measured is None else round(point.measured * off)
+        found.append((point, predict.Prediction(said, "backward", said, {})))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("off", "faults"),
+    [
+        ((1.0, "all"), 0),
+        ((1.04, "all"), 0),
+        ((1.06, "all"), 2),  # the median, of all and of the file's rows
+        ((0.85, "all"), 4),
+        ((0.85, "FURTHER"), 1),  # 11 of 34 points: the 90th percentile of all
+    ],
+)
+def test_the_verdict_and_its_exit_code(rows, script, monkeypatch, off, faults):
+    """The planted fault: predictions that are off turn it red."""
+    bench = script("plan_vs_published")
+    found = predictions(rows, script, *off)
+    assert len(bench.verdict(found)) == faults
+    monkeypatch.setattr(bench, "_found", lambda *_: iter(found))
+    assert bench.main([]) == (1 if faults else 0)
+
+
 def test_the_closed_form_calls_no_rehearsal(root):
     """Nor torch: what it imports knows neither."""
     code = (

@@ -128,6 +128,46 @@ def test_a_bad_setting_is_refused(arguments: tuple[str, ...], rule: str) -> None
     assert refusals("--model", "llama-3.2-1b", "--seq", "64", *arguments)[0][0] == rule
 
 
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        (("--seq", "131073"), ("too-long", "data.max_seq_len")),  # the base has 131,072 positions
+        (("--seq", "1000000000000"), ("bad-count", "--seq")),
+        (("--micro", "1000000"), ("bad-count", "--micro")),
+        (("batch.micro=1000000",), ("bad-count", "batch.micro")),
+        (("--tokens", "1" + "0" * 25), ("bad-count", "--tokens")),
+        (("--gpus", "1000000", "--sharding", "fsdp"), ("bad-count", "--gpus")),
+        (("method.r=4096",), ("bad-rank", "method.r")),
+    ],
+)
+def test_what_no_base_or_machine_has_is_refused(
+    arguments: tuple[str, ...], finding: tuple[str, str]
+) -> None:
+    assert refusals("--model", "llama-3.2-1b", *arguments) == [finding]
+
+
+def test_a_config_that_no_decoder_has_ends_with_2(tmp_path: Path) -> None:
+    """From the command line: file, field, rule and fix."""
+    known = json.loads(
+        (ROOT / "src/hashtune/memory/known/qwen3-4b.json").read_text(encoding="utf-8")
+    )
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(known["config"] | {"num_key_value_heads": 64}), encoding="utf-8")
+    command = [sys.executable, "-m", "hashtune.cli.main", "plan", "--model", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    said = "num_key_value_heads: 64 key and value heads do not share 32 query heads [config-heads]"
+    assert f"{file}: {said}\n    fix: a divisor of 32" in done.stderr
+
+
+def test_sgd_without_momentum_needs_no_state(capsys: pytest.CaptureFixture[str]) -> None:
+    """conf/optim/sgd.yaml has none (beta1: 0.0); with one it is 4 bytes a trained parameter."""
+    base = ("--model", "llama-3.2-1b", "--seq", "64", "optim=sgd")
+    assert answer(capsys, *base)["buckets_bytes"]["optimizer"] == 0
+    report = answer(capsys, *base, "optim.beta1=0.9")
+    assert report["buckets_bytes"]["optimizer"] == 4 * report["model"]["trainable"]
+
+
 def test_without_a_model_settings_say_nothing() -> None:
     assert refusals("--seq", "512", "optim=adamw_8bit") == [("usage", "hashtune plan")]
 

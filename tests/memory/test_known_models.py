@@ -59,7 +59,8 @@ def test_a_name_in_any_case() -> None:
 def test_a_config_or_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
-    config = {"model_type": "llama", "vocab_size": 7}
+    config = {"model_type": "llama", "vocab_size": 7, "hidden_size": 8, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 2, "intermediate_size": 8}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     for path in (folder, folder / "config.json"):
         base = find_base(str(path))
@@ -68,7 +69,8 @@ def test_a_config_or_its_folder(tmp_path: Path) -> None:
 
 def test_a_file_of_another_name_names_the_base(tmp_path: Path) -> None:
     file = tmp_path / "my-base.json"
-    file.write_text('{"model_type": "gpt2", "n_positions": 1024}', encoding="utf-8")
+    sizes = '"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 96'
+    file.write_text(f'{{"model_type": "gpt2", "n_positions": 1024, {sizes}}}', encoding="utf-8")
     base = find_base(str(file))
     assert base.name == "my-base"
     assert base.positions == 1024  # GPT-2's name for max_position_embeddings
@@ -83,7 +85,13 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
         find_base("x")
 
 
-@pytest.mark.parametrize("text", ["{", "[1]"])
+@pytest.mark.parametrize("named", ["x" * 5000, "no\0name", "", "../known/qwen3-4b"])
+def test_what_is_no_path_is_refused(named: str) -> None:
+    with pytest.raises(InputError, match="no-model"):
+        find_base(named)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "", "[" * 100_000, '{"vocab_size": ' + "9" * 5000])
 def test_a_broken_config_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="json"):

@@ -112,3 +112,9 @@ def test_as_in_the_real_optimizer(name: OptimizerName, dtype: torch.dtype) -> No
     optimizer.step()
     expected = optimizer_bytes(name, MATRICES, VECTORS, element=dtype.itemsize)
     assert real_bytes(optimizer) == expected
+
+
+def test_sgd_without_momentum_keeps_nothing() -> None:
+    """As torch's own (tests/training/test_optimizers.py); the others' state is not beta1's."""
+    assert optimizer_bytes("sgd", MATRICES, VECTORS, momentum=False) == 0
+    assert optimizer_bytes("lion", MATRICES, momentum=False) == optimizer_bytes("lion", MATRICES)

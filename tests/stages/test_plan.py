@@ -141,6 +141,19 @@ def test_each_token_has_a_position(
     assert (finding.rule, finding.field, finding.fix) == ("too-long", *found)
 
 
+def test_positions_by_gpt_2_s_own_name(checkout: Path) -> None:
+    """n_positions: 399 for 400 tokens."""
+    manifest = Path("build/base/manifest.json")
+    base = writers.read_json(manifest)
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 96, "n_positions": 399}
+    base["config"] = {"model_type": "gpt2", **sizes}
+    writers.write_json(manifest, base)
+    with pytest.raises(InputError) as caught:
+        plan.run()
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.field) == ("too-long", "data.max_seq_len")
+
+
 def test_steps_before_a_branch_cost_nothing(checkout: Path) -> None:
     """Three steps of 500 tokens each; the first is in the state."""
     plan.run()

@@ -14,8 +14,11 @@ from typing import Any, TypeVar
 from hashtune.errors import Finding, InputError, nearest
 from hashtune.memory.cards import Card, cheapest, every_card, nearest_to_fit, on_machine
 from hashtune.memory.decisions import Surroundings, decide
+from hashtune.memory.family_shapes import common_names
 from hashtune.memory.known_models import Base, find_base
+from hashtune.memory.limits import MOST_ROWS, MOST_TOKENS
 from hashtune.memory.of_spec import workload
+from hashtune.memory.positions import check_positions
 from hashtune.memory.report import describe
 from hashtune.memory.shapes import read_shape
 from hashtune.memory.sharding import Sharding, Strategy
@@ -32,7 +35,8 @@ ALL = "all"
 PRECISION = "precision=bf16"  # of a question that names none; conf/config.yaml's is the demo's
 ANY_CARD = "h100"  # composed where all are asked, so that choices that need CUDA are possible
 TOKENS = 1_000_000
-COUNTS = ("seq", "micro", "tokens", "gpus")  # options
+# Options, and more than anyone has: where searches for rows and micro-batches end
+COUNTS = {"seq": MOST_TOKENS, "micro": MOST_ROWS, "tokens": 10**15, "gpus": 1 << 17}
 STRATEGIES: dict[str, Strategy] = {"ddp": "ddp", "fsdp": "full", "hybrid": "hybrid"}
 
 
@@ -76,6 +80,8 @@ def question(arguments: argparse.Namespace, root: Path) -> Question:
     spec = None if twice else _caught(findings, lambda: _compose(root, overrides))
     if spec is not None and named != ALL:
         findings += no_unit(spec.hardware, spec.precision)
+    if spec is not None and base is not None:
+        findings += _impossible(spec, base)
     if findings or base is None or spec is None:
         raise InputError(findings)
     return Question(
@@ -133,14 +139,43 @@ def _to_explain(cards: Sequence[Card], machines: Sequence[Hardware]) -> Hardware
 
 
 def _arguments(arguments: argparse.Namespace) -> list[Finding]:
-    """Numbers below 1."""
+    """Numbers below 1, or absurd."""
     return [
-        Finding(
-            "bad-count", f"is {given}, must be at least 1", field=f"--{name}", fix=f"--{name} 1"
-        )
-        for name in COUNTS
-        if (given := getattr(arguments, name)) is not None and given < 1
+        finding
+        for name, most in COUNTS.items()
+        if (given := getattr(arguments, name)) is not None
+        for finding in _count(f"--{name}", given, most, typed=f"--{name} ")
     ]
+
+
+def _count(field: str, given: int, most: int, *, typed: str) -> list[Finding]:
+    if given < 1:
+        message, fix = f"is {given}, must be at least 1", f"{typed}1"
+    elif given > most:
+        message, fix = f"is {given}, at most {most:,} make sense", f"{typed}{most} or less"
+    else:
+        return []
+    return [Finding("bad-count", message, field=field, fix=fix)]
+
+
+def _impossible(spec: Spec, base: Base) -> list[Finding]:
+    """Settings that this base cannot have, or no machine."""
+    length, micro, known = spec.data.max_seq_len, spec.batch.micro, common_names(base.config)
+    found = _count("data.max_seq_len", length, MOST_TOKENS, typed="data.max_seq_len=")
+    found += _count("batch.micro", micro, MOST_ROWS, typed="batch.micro=")
+    hidden = known.get("hidden_size")
+    if isinstance(hidden, int) and (spec.method.r or 0) > hidden:
+        # every linear module reads or writes vectors of hidden_size
+        message = f"is {spec.method.r}, above the base's hidden_size {hidden}: no rank is as high"
+        found.append(
+            Finding("bad-rank", message, field="method.r", fix=f"method.r={hidden} or less")
+        )
+    virtual, what = spec.method.virtual_tokens or 0, "a row of data.max_seq_len"
+    try:
+        check_positions(known, longest=length, virtual=virtual, what=what, file=None)
+    except InputError as error:
+        found += error.findings
+    return found
 
 
 def _sharing(arguments: argparse.Namespace) -> Iterator[Finding]:
@@ -173,7 +208,7 @@ def _overrides(arguments: argparse.Namespace, hardware: str) -> tuple[list[str],
         key: f"{key}={value}"
         for key, name in short.items()
         if (value := getattr(arguments, name)) is not None
-        and (name not in COUNTS or value >= 1)  # else told by _arguments
+        and (name not in COUNTS or 1 <= value <= COUNTS[name])  # else told by _arguments
     }
     made["hardware"] = f"hardware={hardware}"
     given = {override.partition("=")[0]: override for override in arguments.overrides}

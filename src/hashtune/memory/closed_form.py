@@ -70,7 +70,10 @@ def static_bytes(work: Workload) -> Buckets:
         "gradients": trained * work.trained_element,
         "master": trained * work.master_element,
         "optimizer": optimizer_bytes(
-            work.optimizer, *trained_parts(work), element=work.state_element
+            work.optimizer,
+            *trained_parts(work),
+            element=work.state_element,
+            momentum=work.momentum,
         ),
     }
     if work.accumulation_buffer:

@@ -34,8 +34,8 @@ def common_names(config: Config) -> dict[str, Any]:
     for name, alias in ALIASES.get(model_type, {}).items():
         if alias in known:
             known.setdefault(name, known[alias])
-    if model_type in FOUR_TIMES and "hidden_size" in known:
-        known.setdefault("intermediate_size", 4 * int(known["hidden_size"]))
+    if model_type in FOUR_TIMES and isinstance(known.get("hidden_size"), int):
+        known.setdefault("intermediate_size", 4 * known["hidden_size"])
     defaults = FAMILIES[model_type].defaults if model_type in FAMILIES else {}
     return {**defaults, **known}
 

@@ -72,6 +72,7 @@ def _refused(config: Mapping[str, Any], reason: str) -> InputError:
 
 def _on_meta(config: Mapping[str, Any]) -> Any:
     import torch
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     settings = {key: value for key, value in config.items() if key != "model_type"}
@@ -80,7 +81,7 @@ def _on_meta(config: Mapping[str, Any]) -> Any:
             warnings.simplefilter("ignore")
             built = AutoConfig.for_model(str(config["model_type"]), **settings)
             model = AutoModelForCausalLM.from_config(built)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, StrictDataclassError) as error:
         # transformers puts the names of all its configurations on further lines
         said = str(error).partition("\n")[0].partition(". ")[0]
         raise _refused(config, said) from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hashtune.errors import Finding, InputError, nearest
+from hashtune.memory.config_rules import config_findings
 from hashtune.memory.family_shapes import common_names
 from hashtune.memory.positions import KEY
 
@@ -47,17 +48,17 @@ def find_base(named: str) -> Base:
     """The base of a known name (in any case), of a config.json, or of a folder with one.
 
     Raises:
-        InputError: there is none of that name or path, or the file is no JSON object.
+        InputError: there is none of that name or path, or the file is no JSON object or says what
+            no decoder has.
     """
-    file = FOLDER / f"{named.lower()}.json"
-    if "/" not in named and file.is_file():
+    if named.lower() in known_names():
+        file = FOLDER / f"{named.lower()}.json"
         data = json.loads(file.read_text(encoding="utf-8"))
         source = data["source"]
         told = f"{data['of']}, from {source['repo']} {source['path']} at {source['commit'][:12]}"
         return Base(data["name"], data["nominal"], told, data["config"])
-    path = Path(named)
-    path = path / CONFIG if path.is_dir() else path
-    if not path.is_file():
+    path = _path(named)
+    if path is None:
         message = f"{named!r} is no known base, and no config.json or folder with one"
         fix = f"{nearest(named.lower(), known_names())}; or a path to a config.json"
         raise InputError(Finding("no-model", message, field="--model", fix=fix))
@@ -74,11 +75,23 @@ def base_of_repo(repo: str) -> Base | None:
     return None
 
 
+def _path(named: str) -> Path | None:
+    """The config.json meant; None where there is none."""
+    path = Path(named)
+    try:
+        path = path / CONFIG if path.is_dir() else path
+        return path if path.is_file() else None
+    except OSError:  # no name of a file: too long
+        return None
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, no JSON, too long a number, too deep
         raise InputError(Finding("json", str(error), file=str(path))) from error
     if not isinstance(config, dict):
         raise InputError(Finding("json", "is no object", file=str(path)))
+    if findings := config_findings(config, file=str(path)):
+        raise InputError(findings)
     return config

@@ -27,6 +27,7 @@ def workload(spec: Spec, shape: Shape, worst: StepShape) -> Workload:
         precision=stored_type(spec.precision),
         master_weights=spec.optim.master_weights,
         optimizer=spec.optim.name,
+        momentum=spec.optim.beta1 > 0,  # sgd's; the others keep theirs whatever it is
         **_method(spec.method),
         micro=spec.batch.micro,
         longest_row=worst.longest_row,

@@ -37,10 +37,13 @@ def optimizer_bytes(
     vectors: Iterable[tuple[int, int]] = (),
     *,
     element: int = FP32,
+    momentum: bool = True,
 ) -> int:
     """State of the optimizer for matrices given as (rows, columns, how many) and vectors as
     (length, how many), of parameters with `element` bytes each. A vector has no rows and columns
-    to factor, and is AdamW's beside Muon."""
+    to factor, and is AdamW's beside Muon. `momentum`: whether sgd has any."""
+    if name == "sgd" and not momentum:
+        return 0
     vectors = list(vectors)
     lengths = sum(length * count for length, count in vectors)
     if name == "adafactor":

@@ -5,10 +5,10 @@ the model that transformers builds on the meta device (inventory.py), which take
 are held against each other, one family at a time (tests/memory/test_families.py).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from hashtune.errors import Finding, InputError
+from hashtune.errors import InputError
 from hashtune.memory.adapters import (
     adapted_modules,
     lora_matrices,
@@ -17,6 +17,7 @@ from hashtune.memory.adapters import (
     match_targets,
     prompt_matrix,
 )
+from hashtune.memory.config_rules import config_findings
 from hashtune.memory.families import FAMILIES
 from hashtune.memory.family_shapes import common_names, family_shape
 from hashtune.memory.layout import Bare, Experts, Linear, Norm, Shape
@@ -37,41 +38,18 @@ __all__ = [
     "read_shape",
 ]
 
-CONFIG_FILE = "config.json"
-NEEDED = (
-    *("hidden_size", "num_hidden_layers", "num_attention_heads"),
-    *("intermediate_size", "vocab_size"),
-)
-MAY_BE_GIVEN = ("num_key_value_heads", "head_dim", "max_position_embeddings")
-
 
 def read_shape(config: Mapping[str, Any]) -> Shape:
     """The shape that a Hugging Face config.json describes.
 
     Raises:
-        InputError: a field is missing or no count, or neither this version nor transformers knows
-            the model type.
+        InputError: a field is missing, no count or impossible (config_rules.py), or neither this
+            version nor transformers knows the model type.
     """
-    if config.get("model_type") and config["model_type"] not in FAMILIES:
+    if findings := config_findings(config):
+        raise InputError(findings)
+    if config["model_type"] not in FAMILIES:
         from hashtune.memory.inventory import inventory  # torch and transformers
 
         return inventory(config)
-    known = common_names(config)
-    if findings := [*_missing(known), *_no_counts(known)]:
-        raise InputError(findings)
-    return family_shape(known)
-
-
-def _missing(known: Mapping[str, Any]) -> Iterator[Finding]:
-    for key in ("model_type", *NEEDED):
-        if key not in known:
-            yield Finding("config-field", "is missing", file=CONFIG_FILE, field=key)
-
-
-def _no_counts(known: Mapping[str, Any]) -> Iterator[Finding]:
-    """What is no whole number above 0, true and false included."""
-    for key in (*NEEDED, *MAY_BE_GIVEN):
-        value = known.get(key, 1)
-        if type(value) is not int or value < 1:
-            message = f"must be a whole number above 0, is {value!r}"
-            yield Finding("config-field", message, file=CONFIG_FILE, field=key)
+    return family_shape(common_names(config))

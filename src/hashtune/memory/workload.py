@@ -52,6 +52,7 @@ class Workload:
     quantised_head       the head is quantised too; `quantised_experts`: stacks of experts are,
                          which bitsandbytes 0.50 leaves as they are
     bare_ranks           (name, rank) of experts' parameters that carry an adapter
+    momentum             False: sgd without one, which keeps no state
     gathered             weights are put together from shards in the type of the products, so that
                          autocast makes no copies of them (sharding.py)
     """
@@ -92,6 +93,7 @@ class Workload:
     quantised_experts: bool = False
     bare_ranks: tuple[tuple[str, int], ...] = ()
     gathered: bool = False
+    momentum: bool = True
 
     @property
     def way(self) -> Route:

@@ -17,6 +17,7 @@ from hashtune.memory.cards import every_card
 from hashtune.memory.closed_form import Workload
 from hashtune.memory.cost import duration
 from hashtune.memory.decisions import Decision, Surroundings, decide
+from hashtune.memory.family_shapes import common_names
 from hashtune.memory.of_spec import workload
 from hashtune.memory.positions import KEY, check_positions
 from hashtune.memory.report import changes_first, describe, refuse
@@ -53,7 +54,8 @@ def run() -> None:
     config = read_manifest(MANIFEST).config
     if findings := changed_logits(config) + no_unit(spec.hardware, spec.precision):
         raise InputError(findings)
-    check_positions(config, longest=longest["tokens"], virtual=spec.method.virtual_tokens or 0)
+    known = common_names(config)
+    check_positions(known, longest=longest["tokens"], virtual=spec.method.virtual_tokens or 0)
     work = workload(spec, read_shape(config), worst)
     around = Surroundings(
         hardware=spec.hardware,
@@ -61,7 +63,7 @@ def run() -> None:
         context=worst.context,
         grad_accum=spec.batch.grad_accum,
         lengths=[length for row in rows for length in row["lengths"]],
-        positions=config.get(KEY),
+        positions=known.get(KEY),
     )
     decision = decide(work, around)
     refuse(decision, hardware=spec.hardware.name, where=_where(worst, longest))
