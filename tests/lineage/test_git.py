@@ -45,6 +45,12 @@ def test_revisions_are_resolved_to_full_hashes(repo):
         assert git.resolve(repo, name) == head, name
 
 
+def test_a_branch_that_looks_like_an_option_is_a_revision(repo):
+    """`git branch` refuses such a name, a fetch may bring it."""
+    run(repo, "update-ref", "refs/heads/--symbolic", "HEAD")
+    assert git.resolve(repo, "--symbolic") == run(repo, "rev-parse", "HEAD")
+
+
 NONE = (
     *("nowhere", "", "two words", "0" * 40, "HEAD~7", "HEAD@{99}", "main@{upstream}"),
     *("HEAD:file", "HEAD^{tree}", "^HEAD", "HEAD..main", "HEAD\nHEAD"),
