@@ -178,6 +178,7 @@ def test_settings_ways_to_a_remote_and_the_rest_stay():
     given = {
         **{"PATH": "/bin", "LANG": "de_DE.UTF-8", "LC_ALL": "de_DE.UTF-8", "GITHUB_TOKEN": "t"},
         **{"GIT_SSH_COMMAND": "ssh -v", "GIT_CONFIG_COUNT": "1", "GIT_LITERAL_PATHSPECS": "1"},
+        **{"GIT_COMMITTER_NAME": "t", "GIT_AUTHOR_EMAIL": "t@example.com"},  # GTO makes tags
     }
     wanted = {**given, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
     del wanted["GIT_LITERAL_PATHSPECS"]
