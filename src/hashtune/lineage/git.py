@@ -19,8 +19,8 @@ from hashtune.errors import Finding, InputError
 # the user's name, settings and ways to a remote; every other GIT_ variable names a repository, an
 # index or a meaning of paths that is not ours
 KEPT = re.compile(
-    r"GIT_((AUTHOR|COMMITTER|CONFIG)_.+|SSH(_.+)?|ASKPASS|TERMINAL_PROMPT|(SSL|HTTP|PROXY)_.+|ALLOW_PROTOCOL"
-    r"|EXEC_PATH|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM)"
+    r"GIT_((AUTHOR|COMMITTER|CONFIG)_.+|SSH(_.+)?|ASKPASS|TERMINAL_PROMPT|(SSL|HTTP|PROXY)_.+"
+    r"|ALLOW_PROTOCOL|EXEC_PATH|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM)"
 )
 HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # SHA-1, or SHA-256 of newer repositories
 BLOB = re.compile(rb"[0-9a-f]+ blob \d+")
