@@ -33,7 +33,6 @@ check: setup ## lint, format and types, as the commit hook runs them
 prove: setup ## the slow proofs (bench/): the real base, the memory plan, mutated data files, verify, two clones, kills, the gate
 	python bench/prove.py
 	python bench/plan_vs_published.py
-	python bench/rehearse_8b.py
 	python bench/plan_vs_real.py --jobs 2
 	python bench/fuzz_data.py
 	python bench/verify_faults.py

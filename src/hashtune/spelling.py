@@ -20,6 +20,7 @@ class WrittenInt(int):
     written: str
 
     def __new__(cls, text: str) -> "WrittenInt":
+        """The number that `text` spells; ValueError where it spells no whole number."""
         made = super().__new__(cls, text)
         made.written = text
         return made
@@ -40,6 +41,7 @@ class WrittenFloat(float):
     written: str
 
     def __new__(cls, text: str) -> "WrittenFloat":
+        """The nearest double of the number that `text` spells; ValueError where it spells none."""
         made = super().__new__(cls, text)
         made.written = text
         return made

@@ -139,6 +139,12 @@ def test_untracked_and_stray_files(repo):
     assert fixes(states.stray_params, repo) == ["rm conf/params.yaml"]
 
 
+def test_a_name_that_git_would_quote_is_told_as_it_is(repo):
+    (repo / "conf/ü 1.yaml").touch()
+    (finding,) = states.untracked(repo)
+    assert (finding.file, finding.fix) == ("conf/ü 1.yaml", "git add -N 'conf/ü 1.yaml'")
+
+
 def test_what_a_killed_stage_left(repo):
     (repo / "build/.pack.abc.tmp").mkdir(parents=True)
     assert fixes(states.unfinished, repo) == ["rm -r build/.pack.abc.tmp"]

@@ -88,3 +88,16 @@ def test_an_export_holds_files_and_no_links(repository, tmp_path):
 def test_no_revision_at_all_is_refused(repository, text):
     with pytest.raises(InputError, match="names no revision"):
         read_span(repository, text)
+
+
+@pytest.mark.parametrize("commit", ["0" * 40, "--output=x", "nowhere"])
+def test_an_unknown_commit_is_no_export(repository, tmp_path, commit):
+    with pytest.raises(InputError, match=r"no revision of this repository \[no-revision\]"):
+        export(repository, commit, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_side_that_excludes_is_no_commit(repository):
+    """Git resolves ^main to a hash with ^ before it."""
+    with pytest.raises(InputError, match=r"'\^main' is no revision"):
+        read_span(repository, "^main..side")

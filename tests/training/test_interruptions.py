@@ -120,7 +120,7 @@ def test_planted_fault_a_save_that_forgets_a_tensor_is_seen(
 
 @pytest.fixture
 def handlers_put_back() -> Iterator[None]:
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     before = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in before.items():

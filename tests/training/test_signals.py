@@ -1,4 +1,4 @@
-"""Stop requests in real processes: SIGTERM, SIGINT, and the death of the parent."""
+"""Stop requests in real processes: SIGTERM, SIGINT, SIGHUP, and the death of the parent."""
 
 import os
 import signal
@@ -73,15 +73,28 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+HANGUP = "import signal\nsignal.signal(signal.SIGHUP, signal.{})\n"  # whatever started the suite
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_a_request_not_an_end(number: signal.Signals, tmp_path: Path) -> None:
-    with start(CHILD, str(tmp_path)) as child:
+    with start(HANGUP.format("SIG_DFL") + CHILD, str(tmp_path)) as child:
         wait_for(tmp_path / "ready")
         child.send_signal(number)
         out, _ = child.communicate(timeout=60)
     assert child.returncode == 0
     assert (tmp_path / "ended").read_text() == number.name
     assert f"{number.name}: finishing this step, then a checkpoint" in out
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+    with start(HANGUP.format("SIG_IGN") + CHILD, str(tmp_path)) as child:
+        wait_for(tmp_path / "ready")
+        child.send_signal(signal.SIGHUP)
+        child.send_signal(signal.SIGTERM)
+        out, _ = child.communicate(timeout=60)
+    assert (tmp_path / "ended").read_text() == "SIGTERM"
+    assert "SIGHUP" not in out
 
 
 def test_the_death_of_the_parent_stops_the_child(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class Pairs:
 
     @property
     def items(self) -> int:
+        """Number of paired items."""
         return len(self.old)
 
     @property
@@ -56,6 +57,7 @@ class Pairs:
 
     @property
     def near_chance(self) -> bool:
+        """Whether the base is too near chance for a loss to be seen (cannot detect a loss)."""
         return fmean(self.old) <= self.chance + NEAR_CHANCE + ROUNDING
 
 

@@ -114,7 +114,7 @@ def _row(task: str, sample: Mapping[str, Any]) -> dict[str, Any]:
 def _model(lm_eval: Any, subject: "Subject", *, batch_size: int, progress: Progress) -> Any:
     """The subject behind the interface of the harness."""
 
-    class Answering(lm_eval.api.model.LM):  # type: ignore[misc]
+    class Answering(lm_eval.api.model.LM):  # type: ignore[misc]  # lm-eval is untyped
         """Log-likelihoods and greedy continuations of plain text."""
 
         def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
@@ -176,6 +176,7 @@ def _continued(
     ends = [until] if isinstance(until, str) else list(until)
     (answer,) = generate_answers(
         subject.model,
+        # it asks a template for prompt_ids alone; Template is a class, in the code of stages
         PlainText(subject.template.tokenizer),  # type: ignore[arg-type]
         [[{"role": "user", "content": context}]],
         stop_ids=subject.stop_ids,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hashtune.errors import Finding, InputError
+from hashtune.lineage import git
 from hashtune.parent import die_with_parent
 
 # what a stage may need to reach a network or find its tools; nothing that could change a result
@@ -56,12 +57,8 @@ class Run:
 
 def commit_of(root: Path, revision: str) -> str:
     """The commit of a branch, tag, registry version or hash; InputError when there is none."""
-    done = _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", check=False)
-    if done.returncode != 0:
-        fix = "name a commit, a branch or a tag such as triage@v1.0.0 (`git tag` lists them)"
-        message = f"{revision!r} is no revision of this repository"
-        raise InputError(Finding("no-revision", message, field="REV", fix=fix))
-    return done.stdout.strip()
+    fix = "name a commit, a branch or a tag such as triage@v1.0.0 (`git tag` lists them)"
+    return git.known(root, revision, field="REV", fix=fix)
 
 
 def clone(root: Path, commit: str, folder: Path, *, cache: Path | None) -> None:
@@ -74,8 +71,9 @@ def clone(root: Path, commit: str, folder: Path, *, cache: Path | None) -> None:
         cache: folder of the DVC cache that the clone uses, or None for one of its own, whatever the
             project or this machine shares.
     """
-    _git(root, "clone", "--quiet", "--no-checkout", "--no-hardlinks", str(root), str(folder))
-    _git(folder, "checkout", "--quiet", "--detach", commit)
+    source, target = str(root.resolve()), str(folder.resolve())
+    git.output(root, "clone", "--quiet", "--no-checkout", "--no-hardlinks", source, target)
+    git.output(folder, "checkout", "--quiet", "--detach", commit)
     local = root / ".dvc/config.local"  # a remote or its credentials that Git does not hold
     if local.is_file():
         (folder / ".dvc/config.local").write_bytes(local.read_bytes())
@@ -92,8 +90,7 @@ def cache_of(root: Path) -> Path:
 def fetch_data(folder: Path, cache: Path) -> None:
     """Check out what .dvc files of the clone track, by hash: from `cache` where it holds it
     (verified), else from the clone's remote. InputError when neither gives it."""
-    files = _git(folder, "ls-files", "-z", "*.dvc").stdout.split("\0")
-    tracked = [name for name in files if name and not name.startswith(".dvc/")]
+    tracked = [name for name in git.listed(folder, "*.dvc") if not name.startswith(".dvc/")]
     if not tracked:
         return
     _dvc(folder, "remote", "add", "--local", "caller-cache", str(cache))
@@ -131,8 +128,7 @@ def fetch_outputs(folder: Path, stage: str) -> None:
 
 def changed_reports(folder: Path) -> list[str]:
     """Reports in Git that the rebuild wrote otherwise; not those of a machine or of `verify`."""
-    lines = _git(folder, "status", "--porcelain", "--untracked-files=no", "reports").stdout
-    names = [line[3:] for line in lines.splitlines()]
+    names = [change.path for change in git.changes(folder, "reports", untracked=False)]
     own = ("reports/machine/", "reports/verify.json")
     return [name for name in names if not name.startswith(own)]
 
@@ -201,29 +197,18 @@ def execute(
     return run
 
 
-def _git(folder: Path, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-    return _call(["git", "-C", str(folder), *arguments], folder, check=check)
-
-
 def _dvc(folder: Path, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "dvc", *arguments]
-    return _call(command, folder, check=check)
-
-
-def _call(
-    command: Sequence[str], folder: Path, *, check: bool
-) -> "subprocess.CompletedProcess[str]":
     done = subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "dvc", *arguments],
+        cwd=folder,
+        env=git.environment(os.environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if check and done.returncode != 0:
         words = " ".join((done.stderr or done.stdout).split())[-300:]
-        name = "git" if command[0] == "git" else "dvc"
-        message = f"`{name} {' '.join(_own(command))}` ended with {done.returncode}: {words}"
+        message = f"`dvc {' '.join(arguments)}` ended with {done.returncode}: {words}"
         raise InputError(Finding("tool-failed", message, fix="run it by hand to see more"))
     return done
-
-
-def _own(command: Sequence[str]) -> Sequence[str]:
-    """The arguments without the program and the folder."""
-    return command[3:]

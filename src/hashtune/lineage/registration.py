@@ -1,5 +1,6 @@
 """May this commit be registered? Every reason against it, found before any tag is made."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from subprocess import CompletedProcess, run
 from typing import Any
 
 from hashtune.errors import Finding, InputError
+from hashtune.lineage import git
 from hashtune.lineage.released import seal_findings
 from hashtune.writers import read_json, sha256_file
 
@@ -72,17 +74,21 @@ def _artifacts(root: Path) -> list[str]:
 
 def git_findings(root: Path) -> Iterator[Finding]:
     """Nothing changed since the commit, and a remote has it."""
-    changed = _git(root, "status", "--porcelain").stdout.splitlines()
+    try:
+        changed = git.changes(root, untracked=True)
+    except InputError as error:  # told beside the other reasons
+        yield from error.findings
+        return
     if changed:
-        message = f"{len(changed)} files are not committed, the first {changed[0].strip()!r}"
+        message = f"{len(changed)} files are not committed, the first {changed[0].path!r}"
         yield Finding("not-clean", message, fix="`git add` and `git commit`, or `git stash`")
-    fetched = _git(root, "fetch", "--quiet")
-    if fetched.returncode != 0:
-        words = " ".join(fetched.stderr.split())[-200:]
-        message = f"`git fetch` failed: {words or 'no remote'}"
+    try:
+        git.output(root, "fetch", "--quiet")
+    except InputError as error:
+        message = error.findings[0].message
         yield Finding("not-pushed", message, fix="add a Git remote and push")
         return
-    if not _git(root, "branch", "--remotes", "--contains", "HEAD").stdout.strip():
+    if not git.pushed(root):
         yield Finding("not-pushed", "no branch of a remote holds HEAD", fix="`git push`")
 
 
@@ -122,13 +128,10 @@ def _gto(root: Path, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def _git(root: Path, *arguments: str) -> "CompletedProcess[str]":
-    return _call(root, "git", *arguments)
-
-
 def _dvc(root: Path, *arguments: str) -> "CompletedProcess[str]":
     return _call(root, sys.executable, "-m", "dvc", *arguments)
 
 
 def _call(root: Path, *command: str) -> "CompletedProcess[str]":
-    return run(command, cwd=root, capture_output=True, text=True, check=False)
+    surroundings = git.environment(os.environ)  # GTO calls Git
+    return run(command, cwd=root, env=surroundings, capture_output=True, text=True, check=False)

@@ -5,7 +5,7 @@ Every check takes the root of the project and returns findings; none changes any
 
 import json
 import re
-import subprocess
+import shlex
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from hashtune.errors import Finding, InputError
+from hashtune.lineage import git
 from hashtune.lineage.code import environment_findings, read_lock
 from hashtune.lineage.lock import read_stages
 
@@ -57,7 +58,7 @@ def conflicts(root: Path) -> Iterator[Finding]:
 def cut_lock(root: Path) -> Iterator[Finding]:
     """A dvc.lock that was cut off, emptied or deleted while Git has it."""
     file = root / LOCK
-    known = git(root, "ls-files", "dvc.lock") != ""
+    known = _said(root, "ls-files", "dvc.lock") != ""
     if not file.is_file():
         if known:
             yield Finding("broken-lock", "is gone", file="dvc.lock", fix="git checkout dvc.lock")
@@ -81,7 +82,6 @@ def _lost(root: Path, stages: Mapping[str, Any]) -> list[str]:
     """Stages of dvc.yaml that the committed lock has and this one lost, and the last one where this
     lock is the committed one up to some line, or where it lacks outs: it was cut where it can still
     be read."""
-    before = git(root, "show", "HEAD:dvc.lock")
     now = (root / LOCK).read_text(encoding="utf-8").rstrip()
     pipeline = (root / "dvc.yaml").read_text(encoding="utf-8")
     names = yaml.safe_load(pipeline)["stages"]
@@ -89,6 +89,7 @@ def _lost(root: Path, stages: Mapping[str, Any]) -> list[str]:
     if last and len(stages[last[0]].get("outs") or ()) < _outs(names.get(last[0])):
         return last
     try:
+        before = (git.read(root, "HEAD", "dvc.lock") or "").rstrip()
         committed = read_stages(before)
     except InputError:
         return []
@@ -115,12 +116,12 @@ def _is_stage(stage: object) -> bool:
 
 def detached_head(root: Path) -> Iterator[Finding]:
     """HEAD on no branch, as a killed `dvc exp run` leaves it."""
-    if git(root, "symbolic-ref", "--quiet", "HEAD") or not git(root, "rev-parse", "HEAD"):
+    if _said(root, "symbolic-ref", "--quiet", "HEAD") or not _said(root, "rev-parse", "HEAD"):
         return
-    moves = git(root, "reflog", "--format=%gs", "HEAD").splitlines()
+    moves = _said(root, "reflog", "--format=%gs", "HEAD").splitlines()
     found = (re.match(r"checkout: moving from (\S+) to ", line) for line in moves)
     left = [match[1] for match in found if match]
-    branches = git(root, "branch", "--format=%(refname:short)").splitlines()
+    branches = _said(root, "branch", "--format=%(refname:short)").splitlines()
     branch = next((name for name in left if name in branches), "BRANCH")
     message = "HEAD is detached: a killed `dvc exp run` leaves it so, also after the next success"
     yield Finding("detached-head", message, fix=f"git checkout {branch}")
@@ -128,7 +129,7 @@ def detached_head(root: Path) -> Iterator[Finding]:
 
 def git_locks(root: Path) -> Iterator[Finding]:
     """Locks that a killed Git left behind; while one works they are its own."""
-    folder = root / git(root, "rev-parse", "--git-dir")
+    folder = root / _said(root, "rev-parse", "--git-dir")
     for name in GIT_LOCKS:
         if (folder / name).is_file():
             message = "a Git that was killed left its lock (or one is at work: then wait)"
@@ -137,11 +138,13 @@ def git_locks(root: Path) -> Iterator[Finding]:
 
 def untracked(root: Path) -> Iterator[Finding]:
     """Files that a queued or temporary run would miss, because it runs from Git."""
-    listed = git(root, "ls-files", "--others", "--exclude-standard", "--", "src", "conf", "data")
-    names = listed.splitlines()
+    try:
+        names = git.listed(root, "--others", "--exclude-standard", "--", "src", "conf", "data")
+    except InputError:  # without Git there is no state to heal
+        return
     if names:
         message = "not in Git, so absent in --queue and --temp runs and in every clone"
-        fix = f"git add -N {' '.join(names)}"
+        fix = f"git add -N {shlex.join(names)}"
         yield Finding("untracked", message, file=", ".join(names), fix=fix)
 
 
@@ -202,10 +205,9 @@ def unfinished(root: Path) -> Iterator[Finding]:
         yield Finding("unfinished", message, file=left[0], fix=f"rm -r {' '.join(left)}")
 
 
-def git(root: Path, *arguments: str) -> str:
-    """What a Git command prints, stripped; "" when it fails or there is no Git."""
-    command = ["git", "-C", str(root), *arguments]
+def _said(root: Path, *arguments: str) -> str:
+    """What a Git command prints; "" where it fails: without Git there is no state to heal."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+        return git.found(root, *arguments) or ""
+    except InputError:
         return ""

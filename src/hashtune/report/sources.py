@@ -5,12 +5,12 @@ cache by the hashes in its dvc.lock, and are absent when the cache does not hold
 """
 
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from hashtune.errors import Finding, InputError
+from hashtune.lineage import git
 from hashtune.lineage.lock import read_stages
 
 EXPERIMENTS = "refs/exps/"
@@ -65,11 +65,11 @@ class Commit:
 
     def data(self, path: str) -> bytes | None:
         """See Source."""
-        return _git_bytes(self.root, "show", f"{self.commit}:{path}")
+        return git.data(self.root, self.commit, path)
 
     def text(self, path: str) -> str | None:
         """See Source."""
-        return _decoded(self.data(path))
+        return git.read(self.root, self.commit, path)
 
     def output(self, path: str) -> dict[str, Path]:
         """See Source."""
@@ -104,40 +104,28 @@ def commit_source(root: Path, name: str, cache: Path) -> Commit:
     """The run of a revision, or of a DVC experiment by its name.
 
     Raises:
-        InputError: neither is known.
+        InputError: neither is known, or as `git.output`.
     """
-    commit = _git(
-        root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
-    )
-    if commit is None:
-        commit = dict(experiments(root)).get(name)
+    commit = git.resolve(root, name) or dict(experiments(root)).get(name)
     if commit is None:
         message = f"{name!r} is no revision and no experiment here"
         fix = "`git log` and `dvc exp list` name them; without names the workspace is told"
         raise InputError(Finding("no-run", message, field="RUN", fix=fix))
-    return Commit(root, commit.strip(), name, cache)
+    return Commit(root, commit, name, cache)
 
 
 def experiments(root: Path) -> list[tuple[str, str]]:
-    """(name, commit) of every DVC experiment, as `dvc exp list` names them, in name order."""
-    form = "--format=%(refname) %(objectname)"
-    lines = (_git(root, "for-each-ref", form, EXPERIMENTS) or "").splitlines()
+    """(name, commit) of every DVC experiment, as `dvc exp list` names them, in name order.
+
+    Raises:
+        InputError: as `git.output`.
+    """
     found = []
-    for line in lines:
-        ref, commit = line.rsplit(" ", 1)
+    for ref, commit in git.refs(root, EXPERIMENTS):
         parts = ref.removeprefix(EXPERIMENTS).split("/")
         if len(parts) == 3:  # two parts of the baseline's hash, then the name
             found.append((parts[2], commit))
     return sorted(found)
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    return _decoded(_git_bytes(root, *arguments))
-
-
-def _git_bytes(root: Path, *arguments: str) -> bytes | None:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=False)
-    return done.stdout if done.returncode == 0 else None
 
 
 def _decoded(data: bytes | None) -> str | None:

@@ -5,9 +5,9 @@ Reads the packing plan and the base, and where they are pinned the adapter to co
 with exact resume ($HASHTUNE_HOME/runs/<identity>/), writes build/train/adapter/, curves/, stable/
 (the state that checkpoint.keep_stable asks for, for branches) and samples.jsonl (answers to a few
 eval prompts at each evaluation). Ends with the plan, or earlier when the eval loss no longer
-improves (checkpoint.early_stop_patience). SIGTERM, SIGINT and the death of DVC finish the step,
-checkpoint and exit 75; `dvc repro` continues to the same bits. SIGUSR1 checkpoints after the step
-and goes on. HASHTUNE_TRACKERS names trackers that get the curves too; they change no output.
+improves (checkpoint.early_stop_patience). SIGTERM, SIGINT, SIGHUP and the death of DVC finish the
+step, checkpoint and exit 75; `dvc repro` continues to the same bits. SIGUSR1 checkpoints after the
+step and goes on. HASHTUNE_TRACKERS names trackers that get the curves too; they change no output.
 """
 
 import os

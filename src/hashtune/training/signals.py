@@ -1,4 +1,4 @@
-"""Requests by signal: SIGTERM and SIGINT finish the step, checkpoint and exit 75; SIGUSR1
+"""Requests by signal: SIGTERM, SIGINT and SIGHUP finish the step, checkpoint and exit 75; SIGUSR1
 checkpoints after the step and goes on. The death of DVC is a stop request too (frame.py)."""
 
 import contextlib
@@ -8,17 +8,20 @@ from types import FrameType
 
 
 class StopRequest:
-    """Set by SIGTERM or SIGINT; the loop looks at it after each step. `checkpoint` is set by
-    SIGUSR1 until the loop has written one."""
+    """Set by SIGTERM, SIGINT or SIGHUP; the loop looks at it after each step. `checkpoint` is set
+    by SIGUSR1 until the loop has written one."""
 
     def __init__(self) -> None:
         self.signal: str | None = None
         self.checkpoint = False
 
     def install(self) -> None:
-        """Catch SIGTERM, SIGINT and SIGUSR1 instead of ending at once."""
+        """Catch SIGTERM, SIGINT, SIGHUP (the terminal has closed) and SIGUSR1 instead of ending at
+        once. What `nohup` ignores stays ignored."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._note)
         signal.signal(signal.SIGUSR1, self._note_checkpoint)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
