@@ -4,6 +4,7 @@ Each test freezes the trainer after a new checkpoint, so that the blow falls whi
 lets it go on afterwards. All runs share one train identity: each resumes what the one before left.
 """
 
+import json
 import os
 import re
 import signal
@@ -145,6 +146,59 @@ def queued(toy, *more):
     with toy.start("dvc", "queue", "start") as process:
         process.wait()  # not for its output, which the worker keeps open
     return frozen(toy, before), before
+
+
+def recorded_lock(toy, name):
+    """dvc.lock of the experiment of that name."""
+    names = toy.git("for-each-ref", "--format=%(refname)", "refs/exps").split()
+    (done,) = (ref for ref in names if ref.endswith(f"/{name}"))
+    return toy.git("show", f"{done}:dvc.lock")
+
+
+@pytest.mark.proof
+def test_ctrl_c_of_run_all_leaves_its_worker_at_work_and_a_stage_stopped_alone_resumes(long):
+    pid, before = queued(long, "-n", "stopped")
+    os.kill(pid, signal.SIGTERM)
+    gone(long, pid, before)
+    until(lambda: not processes(long), "a process outlives the queue")
+    assert re.search(r" stopped .* Failed", long.run("dvc", "queue", "status"))
+    before = newest(long)
+    long.run(*QUEUE, "-n", "again")
+    with started(long, "dvc", "exp", "run", "--run-all", "-j", "1") as following:
+        pid = frozen(long, before)
+        assert os.getpgid(pid) != following.pid  # so Ctrl-C does not reach it
+        # Going again before Ctrl-C: Linux sends SIGHUP to a process group that the end of its
+        # starter orphans while a member is stopped.
+        os.kill(pid, signal.SIGCONT)
+        os.killpg(following.pid, signal.SIGINT)
+        assert following.wait() == 0  # not for its output, which the worker keeps open
+        until(lambda: not processes(long), "a process outlives its run")
+        assert "still executing in the background" in following.communicate()[0]
+    log = long.run("dvc", "queue", "logs", "again")
+    assert log.count("train: start") == 1, log  # one trainer,
+    assert f"resuming after step {before}" in log
+    assert "stopped, can resume" not in log  # and it never noticed
+    assert re.search(r" again .* Success", long.run("dvc", "queue", "status"))
+    assert recorded_lock(long, "again") == (long.path / "dvc.lock").read_text()
+
+
+@pytest.mark.proof
+def test_a_temporary_run_killed_between_train_and_record_trains_again_to_the_same_bits(long):
+    other = ("-S", "optim.lr=3e-3")
+    unforced = [item for item in (*TEMP, *other) if item != "-f"]
+    results = long.home / "store/runs"
+    known = set(results.glob("*/result/manifest.json"))
+    with started(long, *unforced) as process:
+        until(lambda: set(results.glob("*/result/manifest.json")) - known, "no result")
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL, "the test was too slow to kill DVC"
+    (result,) = set(results.glob("*/result/manifest.json")) - known
+    first = json.loads(result.read_text())["files"]
+    output = long.run(*unforced, "-n", "twice")
+    assert "starting at step 1" in output, output
+    assert json.loads(result.read_text())["files"] == first
+    assert recorded_lock(long, "twice") != (long.path / "dvc.lock").read_text()
 
 
 def test_a_run_that_lost_its_queue_worker_ends_and_is_in_the_run_cache(long):
