@@ -1,7 +1,7 @@
 """BANKING77 through the whole pipeline, and three spoilt runs that the gate must reject.
 
 usage: python bench/banking77.py CSV_FOLDER [--only full lr shuffled refusals] [--rows N]
-                                 [--items M] [--folder KEPT]
+                                 [--items M] [--also KEY=VALUE ...] [--folder KEPT]
 
 CSV_FOLDER holds banking77_train.csv and banking77_test.csv as published. In a temporary clone of
 HEAD with a store of its own (both below --folder where that is given) it writes and commits the
@@ -129,10 +129,10 @@ def show(kind: str, clone: Path, seconds: float, clock: Clock, *, table: bool) -
     return gate, accuracy
 
 
-def one(kind: str, clone: Path, home: Path, rows: int | None, items: int | None) -> list[str]:
+def one(kind: str, clone: Path, home: Path, chosen: argparse.Namespace) -> list[str]:
     """A run and what it does not show."""
-    given = overrides(kind, rows, items, clone / DATA)
-    run(" ".join(["hashtune", "compose", *given]), clone, home)
+    given = overrides(kind, chosen.rows, chosen.items, clone / DATA)
+    run(" ".join(["hashtune", "compose", *given, *chosen.also]), clone, home)
     clock = Clock()
     _, seconds = run("dvc repro", clone, home, heard=clock)
     gate, accuracy = show(kind, clone, seconds, clock, table=kind == "full")
@@ -148,7 +148,7 @@ def prove(folder: Path, chosen: argparse.Namespace) -> None:
         prepare(clone, chosen.csv_folder)
     faults: list[str] = []
     for kind in chosen.only:
-        found = one(kind, clone, home, chosen.rows, chosen.items)
+        found = one(kind, clone, home, chosen)
         for fault in found:
             print(f"NOT SHOWN {kind}: {fault}", flush=True)
         if not found:
@@ -164,6 +164,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(WORDS), default=list(WORDS))
     parser.add_argument("--rows", type=int, help="training rows of each run")
     parser.add_argument("--items", type=int, help="test items of each run")
+    parser.add_argument("--also", nargs="+", default=[], help="more overrides, for a try")
     parser.add_argument("--folder", type=Path, help="keep clone and store there, go on with them")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hashtune-banking77-") as temporary:
