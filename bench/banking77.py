@@ -81,7 +81,7 @@ class Clock:
 
     def told(self) -> str:
         """Stage and seconds, in order."""
-        ends = [start for _, start in self.starts[1:]] + [time.monotonic()]
+        ends = [*(start for _, start in self.starts), time.monotonic()][1:]
         pairs = zip(self.starts, ends, strict=True)
         return ", ".join(f"{stage} {end - start:.0f}" for (stage, start), end in pairs)
 

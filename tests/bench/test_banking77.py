@@ -201,3 +201,7 @@ def test_seconds_of_stages_are_heard_from_dvc(script, monkeypatch):
     for line in ("Running stage 'code':\n", "> exec\n", "Running stage 'spec':\n"):
         clock(line)
     assert clock.told() == "code 15, spec 7"
+
+
+def test_a_pipeline_in_which_nothing_ran_has_no_seconds(script):
+    assert script("banking77").Clock().told() == ""
