@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -33,8 +34,13 @@ class Failed(Exception):
     """A proof that did not hold."""
 
 
-def run(command: str, folder: Path, home: Path) -> tuple[str, float]:
-    """Run a command, echo its output, return it and the seconds it took; Failed when it fails."""
+def run(
+    command: str, folder: Path, home: Path, heard: Callable[[str], None] = lambda _: None
+) -> tuple[str, float]:
+    """Run a command, echo its output, return it and the seconds it took; Failed when it fails.
+
+    `heard` gets each line as it comes.
+    """
     print(f"\n$ {command}", flush=True)
     environment = {
         **os.environ,
@@ -56,6 +62,7 @@ def run(command: str, folder: Path, home: Path) -> tuple[str, float]:
     for line in process.stdout:
         print(f"  {line}", end="", flush=True)
         lines.append(line)
+        heard(line)
     if process.wait() != 0:
         raise Failed(f"{command} ended with {process.returncode}")
     return "".join(lines), time.monotonic() - started

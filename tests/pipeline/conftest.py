@@ -36,7 +36,7 @@ class Toy:
             env={**self.environment(), **own, **(env or {})},
             capture_output=True,
             text=True,
-            timeout=420,
+            timeout=900,
             check=False,
         )
         output = done.stdout + done.stderr

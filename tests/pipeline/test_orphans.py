@@ -201,6 +201,7 @@ def test_a_temporary_run_killed_between_train_and_record_trains_again_to_the_sam
     assert recorded_lock(long, "twice") != (long.path / "dvc.lock").read_text()
 
 
+@pytest.mark.proof
 def test_a_run_that_lost_its_queue_worker_ends_and_is_in_the_run_cache(long):
     other = ("-S", "optim.lr=2e-3")
     pid, _ = queued(long, *other)
