@@ -39,7 +39,7 @@ prove: setup ## the slow proofs (bench/): the real base, the memory plan, mutate
 	python bench/two_clones.py
 	python bench/kill_anywhere.py --kills 36 --runs 6
 	python bench/gate_error_rates.py
-	pytest -m proof tests/pipeline
+	pytest -n 2 --dist worksteal -m proof tests/pipeline
 
 runs: setup ## the readable columns of dvc exp show
 	dvc exp show --only-changed --param-deps --drop \
