@@ -45,9 +45,10 @@ class Toy:
         return output
 
     def start(self, *command: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
-        """Start a command in a process group of its own; stdout and stderr in one pipe."""
+        """Start a command in a process group of its own; stdout and stderr in one pipe. A suite in
+        the background hands on that Ctrl-C and a closed terminal are ignored: not this command."""
         return subprocess.Popen(
-            command,
+            ["env", "--default-signal=INT,HUP", *command],
             cwd=self.path,
             env={**self.environment(), **(env or {})},
             stdout=subprocess.PIPE,
@@ -86,11 +87,19 @@ class Toy:
         return other
 
     def restore(self) -> None:
-        """Back to the committed state, outputs included."""
+        """Back to the committed state, outputs included, without experiments."""
+        self.forget_queue()
+        for ref in self.git("for-each-ref", "--format=%(refname)", "refs/exps").split():
+            self.git("update-ref", "-d", ref)
         self.git("checkout", "-q", "-f", "main")
         self.git("reset", "-q", "--hard", "built")
         self.git("clean", "-qfd")
         self.run("dvc", "checkout", "-q")
+
+    def forget_queue(self) -> None:
+        """No task is left: one whose worker was killed counts as running for ever, and a later
+        `--run-all` would wait for it."""
+        shutil.rmtree(self.path / ".dvc/tmp/exps", ignore_errors=True)
 
     @staticmethod
     def stages(output: str) -> list[str]:

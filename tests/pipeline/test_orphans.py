@@ -105,6 +105,7 @@ def long(trained):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     until(lambda: not processes(trained), "processes that outlive SIGKILL")
+    trained.forget_queue()
 
 
 BLOWS = {
