@@ -214,6 +214,9 @@ def test_a_run_that_lost_its_queue_worker_ends_and_is_in_the_run_cache(long):
     assert newest(long) == 0
     again = [item for item in (*TEMP, *other) if item != "-f"]
     assert "Stage 'train' is cached" in long.run(*again)
+    (task,) = re.findall(r"^(\w{7}) .* Running", long.run("dvc", "queue", "status"), re.M)
+    long.run("dvc", "queue", "kill", task)  # DVC cannot know it, and `--run-all` would wait
+    assert "Running" not in long.run("dvc", "queue", "status")
 
 
 def test_a_second_worker_of_another_clone_waits_and_takes_the_result(long, tmp_path):
