@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 COMMANDS = ("cli/step*.py", "cli/inspect.py", "cli/outputs.py", "cli/base.py", "inspection/*.py")
-MORE = ("cli/dropped.py", "cli/html_file.py", "cli/lengths.py", "cli/parser.py", "cli/streams.py")
+MORE = ("cli/dropped.py", "cli/lengths.py", "cli/page_file.py", "cli/parser.py", "cli/streams.py")
 FILES = (*COMMANDS, *MORE, "cli/chat.py", "training/rerun.py", "lineage/lock.py")
 
 

@@ -51,6 +51,38 @@ def test_a_changed_param_and_a_changed_report_are_found(gate):
     assert finding.rule == "foreign-verdict"
 
 
+CHAIN = """stages:
+  train:
+    outs:
+    - {{path: build/train/adapter, md5: {made}}}
+  evaluate:
+    deps:
+    - {{path: build/train/adapter, md5: aa.dir}}
+    - {{path: data/test.jsonl, md5: cc}}
+  gate:
+    outs:
+    - {{path: gate.json, md5: {gate}}}
+"""
+
+
+def test_a_verdict_on_an_adapter_that_was_trained_anew_is_found(gate):
+    """Planted: `dvc repro train` alone, with steps more; no stage after it has other params."""
+    recorded = hashlib.md5(GATE.encode()).hexdigest()
+    assert stale(CHAIN.format(made="aa.dir", gate=recorded), {}, gate) == []
+    (finding,) = stale(CHAIN.format(made="bb.dir", gate=recorded), {}, gate)
+    assert (finding.rule, finding.file) == ("stale-verdict", "dvc.lock")
+    assert finding.message == (
+        "stage evaluate has not run since stage train made another build/train/adapter"
+    )
+
+
+def test_a_lock_whose_inputs_are_damaged_is_named_with_its_cure(gate):
+    text = CHAIN.format(made="aa.dir", gate=hashlib.md5(GATE.encode()).hexdigest())
+    for damaged in ("path: data/test.jsonl, md5", "{path: data/test.jsonl, md5: cc}"):
+        with pytest.raises(InputError, match=r"git checkout dvc\.lock"):
+            stale(text.replace(damaged, "x"), {}, gate)
+
+
 def test_a_plan_is_judged_by_the_stages_that_made_it(gate):
     """train's own settings may change; those of prepare, tokenize and pack may not."""
     text = """stages:

@@ -7,13 +7,13 @@ from typing import Any
 from hashtune import records
 from hashtune.cli.base import require_manifest
 from hashtune.cli.dropped import dropped
-from hashtune.cli.html_file import write_page
 from hashtune.cli.lengths import lengths
 from hashtune.cli.outputs import PACK, TOKENIZE, read_table, read_where
+from hashtune.cli.page_file import write_page
 from hashtune.cli.streams import colored
 from hashtune.errors import Finding, InputError
 from hashtune.inspection import choose
-from hashtune.inspection.page import as_page
+from hashtune.inspection.page import HEAD, as_page
 from hashtune.inspection.sheets import Sheet, example_sheet, row_sheet, step_sheet
 from hashtune.inspection.steps import in_order
 from hashtune.inspection.terminal import as_text
@@ -25,7 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     sheets = _sheets(arguments)
     if arguments.html is not None:
-        write_page(arguments.html, as_page(sheets, ids=arguments.ids))
+        page, start = as_page(sheets, ids=arguments.ids), HEAD[: HEAD.index("<style>")]
+        write_page(arguments.html, page, start=start, command="inspect", option="--html")
         print(f"wrote {arguments.html}")
         return 0
     color = colored(os.environ, asked=arguments.color)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from hashtune import writers
+from hashtune.cli.page_file import write_page
 from hashtune.errors import Finding, InputError
 from hashtune.lineage.rebuild import cache_of
 from hashtune.report.comparison import comparison_page
@@ -11,6 +11,8 @@ from hashtune.report.look import HEAD
 from hashtune.report.runs import read_run
 from hashtune.report.single import single_page
 from hashtune.report.sources import Source, Workspace, commit_source, experiments
+
+DEFAULT = Path("build/report.html")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,8 +25,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(Finding("no-reports", message, file="reports/", fix="dvc repro"))
     page = single_page(runs[0]) if len(runs) == 1 else comparison_page(runs)
     file = Path(arguments.output)
-    _refuse_other(file)
-    writers.write_text(file, page)
+    if file == DEFAULT:
+        file.parent.mkdir(exist_ok=True)  # a clone has no build/ yet
+    write_page(file, page, start=HEAD[:100], command="report", option="--output")
     print(f"written to {file}")
     return 0
 
@@ -48,13 +51,3 @@ def _sources(root: Path, names: list[str], *, every: bool) -> list[Source]:
     if findings:
         raise InputError(findings)
     return found
-
-
-def _refuse_other(file: Path) -> None:
-    """A page takes the place of an older page, and of nothing else."""
-    if not file.exists():
-        return
-    wanted = HEAD.encode()[:100]
-    if not file.is_file() or file.read_bytes()[: len(wanted)] != wanted:
-        message, fix = "is there and is no page of hashtune report", "name another file"
-        raise InputError(Finding("unwritable", message, file=str(file), fix=fix))

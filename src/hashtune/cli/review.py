@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from hashtune import writers
+from hashtune.cli.page_file import write_page
 from hashtune.lineage.rebuild import cache_of
 from hashtune.memory.reckoned import Reckoned, reckon
 from hashtune.report.sources import commit_source
@@ -32,8 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
             same_data = not any(rows.role.startswith("data.") for rows in review.rows)
             review = with_memory(review, reckon(base, head, manifests, same_data=same_data))
     page = markdown(review)
-    if arguments.output:
-        writers.write_text(Path(arguments.output), page)
+    if arguments.output is not None:
+        start = "# Review of "
+        write_page(Path(arguments.output), page, start=start, command="review", option="--output")
         print(f"written to {arguments.output}")
     else:
         print(page, end="")

@@ -19,7 +19,8 @@ STEP_PARAMS = (  # of pack; they say which rows a step sees and how many steps t
 
 
 def stale(lock_text: str, params: Mapping[str, Any], gate: Path) -> list[Finding]:
-    """Findings when dvc.lock was made with other params, or gate.json is not what DVC recorded."""
+    """Findings when dvc.lock was made with other params, gate.json is not what DVC recorded, or a
+    stage has run since without those that build on it, as after `dvc repro train`."""
     stages = read_stages(lock_text)
     try:
         recorded = {out["path"]: out["md5"] for out in stages["gate"]["outs"]}
@@ -32,7 +33,24 @@ def stale(lock_text: str, params: Mapping[str, Any], gate: Path) -> list[Finding
                 "foreign-verdict", "is not the file DVC recorded", file=str(gate), fix="dvc repro"
             )
         )
+    try:
+        findings += _outrun(stages)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise _broken("is cut or damaged") from error
     return findings + _other_params(stages, params, rule="stale-verdict", fix="dvc repro")
+
+
+def _outrun(stages: Mapping[str, Any]) -> list[Finding]:
+    """A finding for each input of a stage that its maker has made anew since."""
+    made = {out["path"]: (name, out) for name in stages for out in stages[name].get("outs", ())}
+    findings = []
+    for name, stage in stages.items():
+        for dep in stage.get("deps", ()):
+            maker, out = made.get(dep["path"], (name, dep))
+            if out.get("md5") != dep.get("md5"):
+                message = f"stage {name} has not run since stage {maker} made another {dep['path']}"
+                findings.append(Finding("stale-verdict", message, file="dvc.lock", fix="dvc repro"))
+    return findings
 
 
 def other_plan(lock_text: str, params: Mapping[str, Any]) -> list[Finding]:
