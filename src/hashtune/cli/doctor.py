@@ -10,11 +10,13 @@ from pathlib import Path
 from hashtune.errors import Finding, InputError
 from hashtune.lineage import states
 from hashtune.spec.drift import check_drift
-from hashtune.spec.load import read_params
+from hashtune.spec.load import read_params, validate
 from hashtune.store.loader import home
 from hashtune.training.left_runs import LeftRun, left_runs
 
 SHOWN = 3  # settings of a stale params.yaml
+STALE = "stale-params"
+OWN_CHECKS = ("untracked-conf", "stray-params")  # which name the command that heals them
 
 
 def run(_arguments: argparse.Namespace) -> int:
@@ -37,18 +39,21 @@ def run(_arguments: argparse.Namespace) -> int:
 
 
 def _drift(root: Path) -> Iterator[Finding]:
-    """params.yaml that is not what conf/ composes."""
+    """params.yaml that is no valid spec, or not what conf/ composes; conf/ that does not."""
     if any(states.conflicts(root)):
         return
     try:
-        check_drift(root, read_params(root / "params.yaml"))
+        params = read_params(root / "params.yaml")
+        check_drift(root, params)
+        validate(params)
     except InputError as error:
-        keys = [finding.field for finding in error.findings if finding.field]
-        if not keys:  # untracked or stray files: checks of their own
-            return
-        more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-        message = f"is not what conf/ composes: {', '.join(keys[:SHOWN])}{more}"
-        yield Finding("stale-params", message, file="params.yaml", fix="hashtune compose")
+        findings = [finding for finding in error.findings if finding.rule not in OWN_CHECKS]
+        keys = [str(finding.field) for finding in findings if finding.rule == STALE]
+        if keys:
+            more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+            message = f"is not what conf/ composes: {', '.join(keys[:SHOWN])}{more}"
+            yield Finding(STALE, message, file="params.yaml", fix="hashtune compose")
+        yield from (finding for finding in findings if finding.rule != STALE)
 
 
 def _broken_runs(_root: Path) -> Iterator[Finding]:
@@ -81,7 +86,7 @@ CHECKS: dict[str, Callable[[Path], Iterator[Finding]]] = {
     "DVC verifies what its remotes give": states.unverified_remotes,
     "no params.yaml outside the root": states.stray_params,
     "all of src, conf and data is known to Git": states.untracked,
-    "params.yaml is what conf/ composes": _drift,
+    "params.yaml is a valid spec, and what conf/ composes": _drift,
     "the installed packages are the locked ones": states.other_environment,
     "no unfinished outputs": states.unfinished,
     "every stopped run can go on": _broken_runs,
