@@ -108,3 +108,14 @@ def test_a_broken_report_is_a_finding(make_run, text):
         ("broken-report", "reports/gate.json"),
         ("broken-report", "reports/plan.json"),
     }
+
+
+@pytest.mark.parametrize(
+    ("data", "rule"), [(b"\xff\xfe", "not-utf8"), (b"a: [", "yaml"), (b"[1]", "yaml")]
+)
+def test_a_broken_params_file_is_a_finding(make_run, data, rule):
+    root = make_run()
+    (root / "params.yaml").write_bytes(data)
+    with pytest.raises(InputError) as error:
+        read_run(Workspace(root))
+    assert [(found.rule, found.file) for found in error.value.findings] == [(rule, "params.yaml")]

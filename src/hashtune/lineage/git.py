@@ -133,11 +133,16 @@ def data(root: Path, revision: str, path: str) -> bytes | None:
 def read(root: Path, revision: str, path: str) -> str | None:
     """As `data`, the text in UTF-8; also InputError (not-utf8) where it is none."""
     content = data(root, revision, path)
+    return None if content is None else decoded(content, file=f"{revision}:{path}")
+
+
+def decoded(content: bytes, *, file: str) -> str:
+    """The text of a tracked file; InputError (not-utf8) where it is none."""
     try:
-        return None if content is None else content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        where, fix = f"{revision}:{path}", "save it as UTF-8 and commit it"
-        raise InputError(Finding("not-utf8", "is not UTF-8", file=where, fix=fix)) from error
+        fix = "save it as UTF-8 and commit it"
+        raise InputError(Finding("not-utf8", "is not UTF-8", file=file, fix=fix)) from error
 
 
 def listed(root: Path, *options: str) -> list[str]:

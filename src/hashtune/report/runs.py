@@ -68,14 +68,13 @@ def read_run(source: Source) -> Run:
         InputError: every report that is none.
     """
     from hashtune.lineage.lock import read_stages
-    from hashtune.spec.composition import parse
 
     lock = source.text("dvc.lock")
     stages = read_stages(lock) if lock else {}
     entry = source.output("build/release").get("entry.json")
     return Run(
         label=source.label,
-        params=parse(source.text("params.yaml") or "{}"),
+        params=_params(source),
         reports=_json(source, "reports", REPORTS),
         machine=_current(source, _json(source, "reports/machine", MACHINE)),
         curves=_curves(source.output(CURVES)),
@@ -88,6 +87,22 @@ def read_run(source: Source) -> Run:
         ],
         entry=json.loads(entry.read_text(encoding="utf-8")) if entry else {},
     )
+
+
+def _params(source: Source) -> dict[str, Any]:
+    """params.yaml by the one loader; {} when absent, InputError when it is no mapping."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    file, fix = "params.yaml", "`git checkout params.yaml`, or `hashtune compose`"
+    try:
+        params = OmegaConf.to_container(OmegaConf.create(source.text(file) or "{}"))
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise InputError(Finding("yaml", " ".join(str(error).split()), file, fix=fix)) from error
+    if not isinstance(params, dict):
+        raise InputError(Finding("yaml", "is no mapping", file, fix=fix))
+    return {str(key): value for key, value in params.items()}
 
 
 def _json(source: Source, folder: str, names: tuple[str, ...]) -> dict[str, Any]:
@@ -183,10 +198,7 @@ def _suites(source: Source) -> list[Pair]:
 
 
 def _suite_texts(source: Source) -> list[str]:
-    from hashtune.spec.composition import parse
-
-    params = parse(source.text("params.yaml") or "{}")
-    suites = params.get("regression", {}).get("suites", ())
+    suites = _params(source).get("regression", {}).get("suites", ())
     return [text for suite in suites if (text := source.text(str(suite["uri"]))) is not None]
 
 

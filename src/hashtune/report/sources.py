@@ -47,7 +47,8 @@ class Workspace:
 
     def text(self, path: str) -> str | None:
         """See Source."""
-        return _decoded(self.data(path))
+        content = self.data(path)
+        return None if content is None else git.decoded(content, file=path)
 
     def output(self, path: str) -> dict[str, Path]:
         """See Source."""
@@ -126,7 +127,3 @@ def experiments(root: Path) -> list[tuple[str, str]]:
         if len(parts) == 3:  # two parts of the baseline's hash, then the name
             found.append((parts[2], commit))
     return sorted(found)
-
-
-def _decoded(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8")
