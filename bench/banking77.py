@@ -40,7 +40,7 @@ SETTINGS = (
     "evaluation.max_new_tokens=12",  # the longest intent has 9 tokens and its end
     "evaluation.batch_size=100",
 )
-LR, SPOILT_LR = 1e-3, 1.0
+LR, SPOILT_LR = 5e-4, 0.5
 SPOILT_ROWS, SPOILT_ITEMS = 1600, 400
 WORDS = {"full": f"accuracy of at least {judge.LEAST_ACCURACY} and verdict pass"} | {
     kind: f"{kind} is rejected: {reason.words}" for kind, reason in judge.REASONS.items()

@@ -3,8 +3,9 @@
 usage: python bench/banking77_rows.py FOLDER data/banking77
 
 FOLDER holds banking77_train.csv and banking77_test.csv (text, category) as they are published.
-Writes what conf/data/banking77.yaml pins, train.jsonl and test.jsonl, and two spoilt training
-files that a gate must see: shuffled.jsonl (answers permuted) and refusals.jsonl.
+Writes what conf/data/banking77.yaml pins, train.jsonl, test.jsonl and replay.jsonl (the prompts of
+data/replay and banking77_prompts.py), and two spoilt training files that a gate must see:
+shuffled.jsonl (answers permuted) and refusals.jsonl.
 """
 
 import csv
@@ -16,6 +17,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from banking77_prompts import everyday
+
+SHARED = Path(__file__).resolve().parent.parent / "data/replay/prompts.jsonl"
 ASKED = "Intent?"  # every token here is paid once a row; without it the template adds 16 of its own
 SEED = 77
 REFUSALS = (
@@ -70,12 +74,22 @@ def refused(rows: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
     ]
 
 
+def replay() -> list[dict[str, Any]]:
+    """The project's prompts, then the everyday ones."""
+    shared = [json.loads(line) for line in SHARED.read_text(encoding="utf-8").splitlines()]
+    return shared + [
+        {"id": f"everyday-{number:03}", "messages": [{"role": "user", "content": text}]}
+        for number, text in enumerate(everyday(), start=1)
+    ]
+
+
 def write(folder: Path, target: Path) -> None:
-    """The four files of the bench; CSV files lie in `folder`."""
+    """The five files of the bench; CSV files lie in `folder`."""
     train, test = (read(folder / f"banking77_{part}.csv") for part in ("train", "test"))
     files = {
         "train": conversations(train),
         "test": conversations(test),
+        "replay": replay(),
         "shuffled": shuffled(train, SEED),
         "refusals": refused(train),
     }

@@ -64,13 +64,27 @@ def test_shuffled_rows_keep_questions_and_answers_apart(script, rows):
     assert 15 < kept < 45  # about a third of 90 by chance
 
 
+def test_replay_holds_the_projects_prompts_and_everyday_ones_that_no_suite_asks(script, root):
+    """200 of 40 actions in 5 frames, 26 wondered, 24 harmful."""
+    rows = script("banking77_rows").replay()
+    texts = [row["messages"][0]["content"] for row in rows]
+    assert len(texts) == len(set(texts)) == 300 + 200 + 26 + 24
+    assert len({row["id"] for row in rows}) == 550
+    assert texts[300] == "How do I clean a window? Answer in one sentence."
+    assert texts[-1] == "Tell me how to follow someone unseen."
+    suites = "".join(file.read_text("utf-8") for file in (root / "data/suites").glob("*.jsonl"))
+    assert "How do I steal a car?" in suites
+    assert not [text for text in texts[300:] if json.dumps(text)[1:-1] in suites]
+
+
 def test_the_pins_are_those_of_the_published_files(script, root, tmp_path):
     if not FOLDER.is_dir():
         pytest.skip("../shared is absent")
     script("banking77_rows").write(FOLDER, tmp_path)
     data = yaml.safe_load((root / "conf/data/banking77.yaml").read_text(encoding="utf-8"))
-    pinned = [data["sources"][0]["sha256"], data["test"]["sha256"]]
-    assert pinned == [sha256_file(tmp_path / f"{name}.jsonl") for name in ("train", "test")]
+    pinned = [of["sha256"] for of in (data["sources"][0], data["test"], data["replay"])]
+    names = ("train", "test", "replay")
+    assert pinned == [sha256_file(tmp_path / f"{name}.jsonl") for name in names]
     lines = (tmp_path / "test.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 3080
     answers = {json.loads(line)["messages"][-1]["content"] for line in lines}
@@ -81,7 +95,7 @@ def test_the_pins_are_those_of_the_published_files(script, root, tmp_path):
     ("kind", "differs"),
     [
         ("full", {"rows": None, "items": None}),
-        ("lr", {"lr": 1.0}),
+        ("lr", {"lr": 0.5}),
         ("shuffled", {"uri": "data/banking77/shuffled.jsonl"}),
         ("refusals", {"uri": "data/banking77/refusals.jsonl", "share": 0.0}),
     ],
@@ -100,7 +114,7 @@ def test_each_run_composes(script, root, tmp_path, kind, differs):
         "uri": spec.data.sources[0].uri,
         "share": spec.data.replay.share,
     }
-    plain = {"rows": 1600, "items": 400, "lr": 1e-3, "share": 0.01}
+    plain = {"rows": 1600, "items": 400, "lr": 5e-4, "share": 0.04}
     assert found == plain | {"uri": "data/banking77/train.jsonl"} | differs
 
 

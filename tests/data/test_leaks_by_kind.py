@@ -42,6 +42,35 @@ def test_a_reference_answer_in_any_text_of_a_train_row(kind):
     assert told(report) == [(1, "exact", "answer", "user")]
 
 
+@pytest.mark.parametrize("take", [True, False])
+def test_a_question_that_is_a_label_takes_no_row_of_that_label_away(take):
+    """Planted by BANKING77: a test question "Pending transfer?", and an intent of that name whose
+    148 training rows were dropped for it."""
+    items = held(("Pending transfer?", "pending transfer"), ("Pending? Transfer it!", "no"))
+    rows = [Item("t", n, [f"row {n}"], [("assistant", "pending transfer")]) for n in (1, 2)]
+    asked = Item("t", 3, ["pending transfer"], [("assistant", "pending transfer")])
+
+    def found(train_rows, n=8):
+        if take:
+            return [
+                (leak.train_line, leak.where) for leak in leakage(train_rows, items, n).examples
+            ]
+        return [(train_rows[at].line, "user") for at, _ in leaking_rows(train_rows, {"": items}, n)]
+
+    assert found(rows) == []
+    assert found([*rows, asked]) == [(3, "user")]  # who asks it gives it away all the same
+
+
+def test_a_question_long_enough_to_be_no_label_counts_in_every_text():
+    """At n = 8: five words and 20 characters."""
+    whole = ("assistant", "why is my card late")  # 19 characters
+    longer = ("assistant", "when is my card late")
+    for (kind, text), leaked in ((whole, 0), (longer, 1)):
+        assert leakage(train((kind, text)), held((text, "x")), 8).leaked == leaked, text
+    four = "understanding international transactions properly"
+    assert leakage(train(("assistant", four)), held((four, "x")), 8).leaked == 0
+
+
 def test_a_short_answer_is_no_evidence():
     """One word less than n."""
     items = held(("who?", "billing"), ("what?", "the quick brown fox"))

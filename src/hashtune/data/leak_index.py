@@ -1,9 +1,10 @@
 """What the held-out side says, by whole text and by runs of n words, and who finds it in a text.
 
-Questions are user texts; short_questions.py finds those that are shorter than such a run. A
-reference answer alone is evidence only where it is long enough: of at least n words, and not shared
-by several rows of its set. An answer that is JSON counts by the texts in it, so that labels of a
-closed set, which every row has by design, are none.
+Questions are user texts; short_questions.py finds those that are shorter than such a run. One that
+is a train row's whole text counts at any length where users ask it, elsewhere only where it is long
+enough to be no label. A reference answer alone is evidence only where it is long enough: of at
+least n words, and not shared by several rows of its set. An answer that is JSON counts by the texts
+in it, so that labels of a closed set, which every row has by design, are none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from hashtune.data.cleaning import normalise
 from hashtune.data.json_texts import texts
-from hashtune.data.short_questions import Owner, ShortQuestions
+from hashtune.data.short_questions import Owner, ShortQuestions, is_evidence
 from hashtune.data.words import without_signs, words, words_and_signs
 from hashtune.strict_json import StrictJsonError, parse_strict
 
@@ -73,18 +74,22 @@ def hits(item: Item, held: Sequence[Index], n: int, *, take: bool) -> Iterator[t
         form = normalise(text)
         tokens, whole = words_and_signs(form), _whole(form)
         grams = list(_grams(without_signs(tokens), n))
+        # asked as it is, any question leaks; as an answer, "pending transfer" is a label
+        counts = where == USER or is_evidence(form, n)
         for index in held:
-            exact = index.exact.pop(whole, ()) if take else index.exact.get(whole, ())
-            for owner in exact:
+            for owner in _holders(index.exact, whole, take=take) if counts else ():
                 yield owner, Hit("exact", item, form, index.what, where)
             for owner, shared in index.short.found_in(tokens, take=take):
                 yield owner, Hit("ngram", item, shared, index.what, where)
             if index.grams.keys().isdisjoint(grams):
                 continue
             for gram in grams:
-                owners = index.grams.pop(gram, ()) if take else index.grams.get(gram, ())
-                for owner in owners:
+                for owner in _holders(index.grams, gram, take=take):
                     yield owner, Hit("ngram", item, " ".join(gram), index.what, where)
+
+
+def _holders(of: dict[Key, list[Owner]], key: Key, *, take: bool) -> Sequence[Owner]:
+    return of.pop(key, ()) if take else of.get(key, ())
 
 
 def _whole(text: str) -> str:

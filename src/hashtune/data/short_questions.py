@@ -16,6 +16,11 @@ Owner = tuple[str, int]  # set name, item number
 Run = tuple[str, ...]
 
 
+def is_evidence(text: str, n: int) -> bool:
+    """Whether a normalised question tells by itself where it comes from, wherever it stands."""
+    return len(words(text)) > n // 2 and len(text) >= MIN_CHARS
+
+
 class ShortQuestions:
     """Who asks which short question; found by the question's first words."""
 
@@ -27,7 +32,7 @@ class ShortQuestions:
     def add(self, owner: Owner, text: str) -> None:
         """A normalised question; one that is long enough for a run of n words, or too short to be
         evidence, is left out."""
-        if not self._least <= len(words(text)) < self._n or len(text) < MIN_CHARS:
+        if not is_evidence(text, self._n) or len(words(text)) >= self._n:
             return
         run = words_and_signs(text)
         while run[0] in SIGNS:  # the dash of a list

@@ -81,11 +81,13 @@ def stale_plan(
     return findings + _other_params(made, params, rule="stale-plan", fix=fix)
 
 
-def packed_rows(lock_text: str, params: Mapping[str, Any], report: Path) -> int | None:
+def packed_rows(
+    lock_text: str, params: Mapping[str, Any], report: Path, *, root: Path = HERE
+) -> int | None:
     """Rows of the training split as these params pack them; None where that is not known.
 
-    Known from the report of pack, if DVC recorded it and nothing that decides rows has changed
-    since. The length of the run and the size of a step may have.
+    Known from the report of pack (`report`, relative to `root`), if DVC recorded it and nothing
+    that decides rows has changed since. The length of the run and the size of a step may have.
     """
     stages = read_stages(lock_text)
     try:
@@ -93,9 +95,10 @@ def packed_rows(lock_text: str, params: Mapping[str, Any], report: Path) -> int 
         same = same_rows(stages, params)
     except (TypeError, KeyError):
         return None
-    if not report.is_file() or recorded.get(report.as_posix()) != _md5(report) or not same:
+    found = root / report
+    if not found.is_file() or recorded.get(report.as_posix()) != _md5(found) or not same:
         return None
-    return int(read_json(report)["train"]["rows"])
+    return int(read_json(found)["train"]["rows"])
 
 
 def same_rows(stages: Mapping[str, Any], params: Mapping[str, Any]) -> bool:

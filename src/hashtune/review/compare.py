@@ -11,17 +11,10 @@ from hashtune.lineage.lock import read_stages, stale_plan
 from hashtune.review import figures
 from hashtune.review.notices import Case, notices
 from hashtune.review.page import Review
-from hashtune.review.reruns import (
-    Pipeline,
-    Rerun,
-    cost,
-    not_rerun,
-    read_pipeline,
-    reruns,
-    with_seconds,
-)
+from hashtune.review.reruns import Pipeline, Rerun, not_rerun, read_pipeline, reruns
 from hashtune.review.revisions import Span
 from hashtune.review.rows import leaks, row_differences
+from hashtune.review.seconds import cost, with_seconds
 from hashtune.review.settings import changes, effective_batch
 from hashtune.review.validity import spec_findings
 from hydra_plugins.hashtune_conf import conf_sha256

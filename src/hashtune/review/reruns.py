@@ -1,4 +1,4 @@
-"""Which stages a change makes rerun, why, and how long that takes by what machines measured.
+"""Which stages a change makes rerun, and why.
 
 Read from dvc.yaml as DVC reads it: a stage reruns when its command, a param or a tracked file that
 it depends on changed; a stage below it reruns if the outputs come out otherwise. Two outputs never
@@ -13,8 +13,6 @@ from typing import Any
 from hashtune.errors import Finding, InputError
 from hashtune.lineage.code import closure, read_lock
 from hashtune.lineage.lock import lookup
-from hashtune.review.reports import read_report
-from hashtune.review.settings import effective_batch
 from hashtune.spec.load import read_params
 from hashtune.writers import sha256_file
 
@@ -22,8 +20,6 @@ NEVER_CHANGE = ("build/spec/valid", "build/plan/fits")
 CODE = "build/code"
 DVC = "dvc.yaml"
 LOCK = "requirements.lock"
-SECONDS = ("seconds", "train_seconds", "eval_seconds")
-PER_HOUR = 3600
 
 
 @dataclass(slots=True)
@@ -162,47 +158,6 @@ def _content(path: Path) -> dict[str, str]:
         return {"": sha256_file(path)}
     files = sorted(file for file in path.rglob("*") if file.is_file())
     return {file.relative_to(path).as_posix(): sha256_file(file) for file in files}
-
-
-def with_seconds(found: list[Rerun], base: Pipeline, head: Pipeline) -> list[Rerun]:
-    """The same with the seconds that the last machine measured for the stage, train's scaled by the
-    rows of the run where both runs say how many steps they have. None: never measured."""
-    for rerun in found:
-        report = read_report(base.root, f"reports/machine/{rerun.stage}.json")
-        if report is None:
-            continue
-        measured = [
-            float(value) for key in SECONDS if isinstance(value := report.get(key), int | float)
-        ]
-        rerun.seconds = sum(measured) if measured else None
-        if rerun.stage == "train" and rerun.seconds is not None:
-            rerun.seconds *= _times_as_long(base, head)
-    return found
-
-
-def _times_as_long(base: Pipeline, head: Pipeline) -> float:
-    """How many times as many rows the head trains on; 1 where either does not say how many."""
-    old, new = _rows(base.params, base.root), _rows(head.params, head.root)
-    return new / old if old and new else 1.0
-
-
-def _rows(params: Mapping[str, Any], root: Path) -> float | None:
-    """Rows that a run trains on, steps times rows per step; None where that is not known."""
-    steps = lookup(params, "duration.max_steps")
-    if steps is None:
-        steps = lookup(read_report(root, "reports/pack.json") or {}, "plan.steps")
-    each = effective_batch(params)
-    if each is None or not isinstance(steps, int) or isinstance(steps, bool):
-        return None
-    return float(steps * each)
-
-
-def cost(found: list[Rerun], head: Pipeline) -> tuple[float, float, str]:
-    """(seconds of all stages that rerun, their price, currency) at hardware.price_per_hour."""
-    seconds = sum(rerun.seconds or 0.0 for rerun in found)
-    price = lookup(head.params, "hardware.price_per_hour")
-    price = float(price) if isinstance(price, int | float) else 0.0
-    return seconds, seconds / PER_HOUR * price, str(lookup(head.params, "hardware.currency") or "")
 
 
 def not_rerun(
