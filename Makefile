@@ -3,7 +3,6 @@ SHELL := /bin/bash
 PYTHON ?= python3.11
 ROUNDS ?= 10
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-export PYTHONDONTWRITEBYTECODE := 1
 export DVC_NO_ANALYTICS := 1
 
 .PHONY: setup repro test explore check prove runs lock

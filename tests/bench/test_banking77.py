@@ -114,7 +114,7 @@ def test_each_run_composes(script, root, tmp_path, kind, differs):
         "uri": spec.data.sources[0].uri,
         "share": spec.data.replay.share,
     }
-    plain = {"rows": 1600, "items": 400, "lr": 5e-4, "share": 0.04}
+    plain = {"rows": 1600, "items": 400, "lr": 5e-4, "share": 0.035}
     assert found == plain | {"uri": "data/banking77/train.jsonl"} | differs
 
 

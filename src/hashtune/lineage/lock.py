@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,12 @@ def _md5(file: Path) -> str:
 
 def read_stages(lock_text: str) -> dict[str, Any]:
     """The `stages` of a dvc.lock; InputError when the file is cut or damaged."""
+    return deepcopy(_parsed(lock_text))
+
+
+@lru_cache(maxsize=8)
+def _parsed(lock_text: str) -> dict[str, Any]:
+    """Parsed once: a review asks six times what two locks say, and parsing was most of its time."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
