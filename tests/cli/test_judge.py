@@ -58,3 +58,33 @@ def test_what_is_missing_is_said(project, capsys):
     assert "[no-answers]" in capsys.readouterr().err
     assert main(["judge", "score", "nowhere.csv"]) == 2
     assert "nowhere.csv: does not exist [no-sheet]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "{",
+        "[]",
+        '{"adapter_sha256": null, "items": {"t0": 1}, "seed": 0}',
+        '{"adapter_sha256": null, "items": {"t0": {"adapter": 3, "sha256": ""}}, "seed": 0}',
+        '{"items": {}, "seed": 0}',
+    ],
+)
+def test_a_key_that_was_edited_or_cut_is_refused(project, capsys, key):
+    answers(project)
+    assert main(["judge", "export"]) == 0
+    (project / "build/judge/key.json").write_text(key, encoding="utf-8")
+    assert main(["judge", "score", "build/judge/sheet.csv"]) == 2
+    assert "build/judge/key.json: is not the key that was exported" in capsys.readouterr().err
+
+
+def test_a_sheet_of_other_bytes_is_refused(project, capsys):
+    answers(project)
+    assert main(["judge", "export"]) == 0
+    sheet = project / "build/judge/sheet.csv"
+    sheet.write_bytes(b"id,question\xff\n")
+    assert main(["judge", "score", str(sheet)]) == 2
+    assert "is no UTF-8 [not-utf8]" in capsys.readouterr().err
+    sheet.write_text('id,"question\n' + "x" * 200_000, encoding="utf-8")  # a quote stays open
+    assert main(["judge", "score", str(sheet)]) == 2
+    assert "is no CSV: field larger than field limit" in capsys.readouterr().err

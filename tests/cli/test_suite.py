@@ -159,6 +159,12 @@ def test_a_file_without_final_newline_keeps_its_lines(project):
         (["--rule", "refusal", "--from", "x.jsonl", "--id", "a"], "--from: 'x.jsonl' does not"),
         (["--rule", "refusal", "--prompt", "What is the capital of France"], "[near-duplicate]"),
         (["--rule", "refusal", "--to", "un clean"], "--to: 'un clean' is no name of a suite"),
+        (["--rule", "refusal", "--to", "a" * 300], "is no name of a suite [usage]"),
+        (["--rule", "refusal", "--id", ""], "id: is no text or blank [suite-item]"),
+        (["--rule", "refusal", "--id", "a\nb"], "id: holds a line break or another character"),
+        (["--rule", "refusal", "--slice", "a\nb"], "slice: holds a line break or another"),
+        (["--rule", "refusal", "--id", "a\udcff"], "--id: is no UTF-8 [not-utf8]"),
+        (["--rule", "refusal", "--prompt", "a\udcff", "--slice", "\udcff"], "2 findings"),
     ],
 )
 def test_what_is_refused_changes_nothing(project, capsys, more, told):
@@ -176,6 +182,29 @@ def test_a_file_that_no_suite_declares_is_left_alone(project, capsys):
     assert "exists, but no suite 'past-failures' declares it" in refused(
         capsys, *ASK, "--rule", "refusal"
     )
+
+
+@pytest.mark.parametrize("file", ["default", "other"])
+def test_an_option_file_that_is_no_utf8_is_refused(project, capsys, file):
+    CONF.with_name(f"{file}.yaml").write_bytes(b"suites:\n  - \xff\n")
+    told = refused(capsys, *ASK, "--rule", "refusal", "--to", "instructions")
+    assert f"conf/regression/{file}.yaml: is no UTF-8 (byte 13) [not-utf8]" in told
+
+
+def test_a_file_without_answers_has_no_such_id(project, capsys):
+    Path("logs.jsonl").write_text("")
+    told = refused(
+        *(capsys, "suite", "add", "--from", "logs.jsonl", "--id", "a"), *WHY, "--rule", "refusal"
+    )
+    assert "logs.jsonl: has no answer 'a' [unknown-id]" in told
+
+
+@pytest.mark.parametrize("name", ["null", "true", "123", "1e5"])
+def test_a_name_that_yaml_takes_for_another_value_stays_a_text(project, name):
+    """Planted: written bare, the spec would have a suite without a name, or with a number."""
+    assert main([*ASK, "--rule", "refusal", "--to", name]) == 0
+    assert main(["compose"]) == 0
+    assert main(["check"]) == 0
 
 
 def test_a_pin_that_is_none_is_refused(project, capsys):

@@ -162,6 +162,21 @@ def test_base_and_adapter_get_the_same_settings_but_for_lora(installed, tmp_path
     assert installed.calls[0][2] == ("adapter", 1, str(tmp_path.resolve()))
 
 
+@pytest.mark.parametrize(
+    ("config", "room"),
+    [({"r": 1}, 1), ({"r": 4}, 8), ({"r": 16}, 16), ({"r": 8, "rank_pattern": {"q": 200}}, 256)],
+)
+def test_room_for_a_rank_is_one_that_vllm_takes(installed, tmp_path, config, room):
+    """Planted: the rank itself, which vLLM refuses unless it is one of nine."""
+    open_engine(None, adapter(tmp_path, **config), spec(), root=None)
+    assert installed.settings["max_lora_rank"] == room
+
+
+def test_a_rank_that_vllm_has_no_room_for_is_refused(installed, tmp_path):
+    with pytest.raises(InputError, match="ranks up to 512, and this adapter has 1024"):
+        open_engine(None, adapter(tmp_path, r=1024), spec(), root=None)
+
+
 def test_the_default_engine_is_our_own_loop(monkeypatch):
     monkeypatch.setattr(models, "open_subject", lambda *_, **__: "subject")
     assert open_engine(None, None, spec("transformers"), root=None) == TransformersEngine("subject")

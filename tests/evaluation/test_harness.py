@@ -147,6 +147,15 @@ def test_samples_become_rows(stub):
     ]
 
 
+def test_an_item_that_is_read_in_two_ways_is_one_row(stub):
+    """Planted: gsm8k's two filters gave each item twice, and the mean of both."""
+    ways = (("strict-match", 0.0), ("flexible-extract", 1.0))
+    samples = [sample(n, score) | {"filter": way} for way, score in ways for n in (0, 1)]
+    stub.simple_evaluate = lambda **_: {"samples": {"counting": samples, "mine": []}}
+    rows = harness_rows(SUBJECT, ["counting"], batch_size=2, progress=quiet)
+    assert [(row["id"], row["score"]) for row in rows] == [("counting/0", 0.0), ("counting/1", 0.0)]
+
+
 @pytest.mark.parametrize("score", [None, 12.5, -0.1, True, (1.0, 2)])
 def test_a_score_that_is_none_is_refused(stub, score):
     stub.simple_evaluate = lambda **_: {"samples": {"counting": [sample(0, score)]}}

@@ -103,6 +103,28 @@ def test_a_formula_does_not_run_in_a_spreadsheet():
     assert read_sheet(judged(text, lambda _: "="), key, file="s.csv").ties == 1
 
 
+def test_a_line_is_the_row_that_a_spreadsheet_shows():
+    """Planted: the second item has an answer of three lines, and a blank row stands before it."""
+    items = [Item("a", "q", "b", "c"), Item("b", "q", "b\nb\nb", "c")]
+    text, key = sheet(items, seed=0)
+    head, *rows = rows_of(judged(text, lambda _: "="))
+    rows[1][4] = "3"
+    sink = io.StringIO()
+    csv.writer(sink).writerows([head, rows[0], ["", "", "", "", ""], rows[1]])
+    with pytest.raises(InputError) as error:
+        read_sheet(sink.getvalue(), key, file="s.csv")
+    assert [finding.line for finding in error.value.findings] == [4]
+
+
+@pytest.mark.parametrize("answer", ["18.50", "007", "1/2", "3-4", "1e5", "$1,200.00", " TRUE "])
+def test_a_spreadsheet_does_not_write_a_number_in_its_own_way(answer):
+    """It would come back as 18.5, 7, a date: as other texts than the exported ones."""
+    text, _ = sheet([Item("a", "18 eggs?", answer, "18 eggs")], seed=0)
+    (row,) = rows_of(text)[1:]
+    assert sorted(row[2:4]) == sorted([f"'{answer}", "18 eggs"])
+    assert row[1] == "18 eggs?"
+
+
 def test_the_draw_takes_items_that_differ_whatever_their_scores():
     same = [Item("s", "q", "x", " x ")]
     assert len(choose([*ITEMS, *same], most=None, seed=0)) == 20

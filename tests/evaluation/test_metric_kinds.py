@@ -32,6 +32,12 @@ NUMBERS = [
     ("a loss of \u2212 7", "-7"),  # the minus sign of typesetters
     ("+7", "7"),
     ("10-4", "4"),  # subtraction, not minus four
+    ("10 - 4", "4"),
+    ("10 -4", "4"),
+    ("10 \u2212 4", "4"),
+    ("5 - 9 = -4", "-4"),
+    ("5\n-4", "-4"),
+    ("In all:\n- 18 eggs", "18"),  # an item of a list
     ("f(2)-3", "3"),
     ("**42**", "42"),
     (r"\boxed{42}", "42"),
@@ -52,6 +58,16 @@ NUMBERS = [
 @pytest.mark.parametrize(("text", "number"), NUMBERS)
 def test_the_number_a_text_ends_in(text, number):
     assert last_number(text) == (None if number is None else Decimal(number))
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999"])
+def test_a_number_beyond_a_double_is_no_answer(number):
+    """Planted: a model writes one, and its label could not be written in JSON again."""
+    answer = f'{{"x": {number}}}'
+    own = task("json_fields", ["x"])
+    assert score_task(own, [answer], ['{"x": 1}']) == {"x": [0.0]}
+    summary = task_summary(own, [row(answer, '{"x": 1}', "x")])
+    assert (summary["valid_json_share"], summary["labels"]["x"]["outside_share"]) == (0.0, 1.0)
 
 
 def test_equal_numbers_are_right_however_written():

@@ -79,6 +79,20 @@ def test_plans_differ_from_each_other():
     assert plans(0, compared=50) == {}
 
 
+def test_batches_of_one_are_not_their_own_noise():
+    """Planted: an engine that moves where rows share a batch, compared and repeated alone."""
+    assert list(plans(4, compared=1)) == ["batch_4", "order"]
+    assert plans(1, compared=1) == {}
+    engine = Engine()
+    assert measured(engine, batch_size=1, noise_items=1) == {
+        "items": 0,
+        "plans": [],
+        "floor": None,
+    }
+    assert engine.asked == []
+    assert measured(Engine({(4, 1): "no"}), batch_size=1)["floor"] == 0.25
+
+
 def test_equal_answers_have_no_noise():
     engine = Engine()
     assert measured(engine) == {

@@ -76,6 +76,31 @@ def test_ids_and_requests_that_are_none():
     ]
 
 
+@pytest.mark.parametrize(
+    "messages", ["hello", 5, {"role": "user"}, ["hello"], [{"role": "user", "content": "q"}, 5]]
+)
+def test_messages_that_are_none(messages):
+    rows = [{"id": "a", "messages": messages}]
+    assert findings(from_answers, rows, ["a"], file="f", asked={}) == [
+        ("messages", "the messages of 'a' are no list of objects")
+    ]
+
+
+@pytest.mark.parametrize("system", [{"role": "system"}, {"role": "system", "content": None}])
+def test_a_system_message_without_a_text_is_none(system):
+    rows = [{"id": "a", "messages": [system, {"role": "user", "content": "q"}]}]
+    ((rule, _),) = findings(from_answers, rows, ["a"], file="f", asked={})
+    assert rule == "turns"
+
+
+def test_an_id_with_two_answers_is_refused():
+    """Planted: the second one would count, and nobody would know."""
+    rows = [{"id": "a", "prompt": text} for text in ("one", "two")]
+    assert findings(from_answers, rows, ["a"], file="f", asked={}) == [
+        ("repeated-id", "has 2 answers 'a'")
+    ]
+
+
 def test_a_line_per_failure():
     failures = [Failure("a", "Say hi.", "Be kind.", "hi hi hi"), Failure("b", "Name a tree.")]
     common = {"slice": "past", "rationale": WANTED.rationale, "rules": [RULE]}
@@ -104,6 +129,16 @@ def test_repeated_ids_and_broken_rules_are_refused():
     assert findings(new_lines, failures, WANTED, [], file="f") == [
         ("id", "'b' is in suite 'of this command' already")
     ]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[31m"])
+def test_ids_and_slices_are_texts_of_one_line(name):
+    """Planted: a blank id was written, and no suite could be read after."""
+    ((rule, _),) = findings(new_lines, [Failure(name, "Say hi.")], WANTED, [], file="f")
+    assert rule == "suite-item"
+    wanted = Wanted(name or " ", "why", rules=(RULE,))
+    found = findings(new_lines, [Failure("a", "Say hi.")], wanted, [], file="f")
+    assert {rule for rule, _ in found} == {"suite-item"}
 
 
 def test_near_duplicates_of_old_and_of_new_items_are_refused():

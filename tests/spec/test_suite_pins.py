@@ -28,7 +28,7 @@ def test_the_pin_alone_changes():
 
 
 def test_a_suite_comes_after_the_last_one():
-    entry = f'  - name: new\n    uri: data/new.jsonl\n    sha256: "{NEW}"\n'
+    entry = f'  - name: "new"\n    uri: data/new.jsonl\n    sha256: "{NEW}"\n'
     edited = with_suite(TEXT, "new", "data/new.jsonl", NEW, file="f")
     assert edited == TEXT.replace("max_new", f"{entry}max_new")
     assert [suite["name"] for suite in declared(edited, file="f")] == ["one", "two", "new"]
@@ -37,7 +37,7 @@ def test_a_suite_comes_after_the_last_one():
 def test_lists_without_indent_and_unfinished_last_lines():
     flat = f"suites:\n- name: one\n  uri: data/one.jsonl\n  sha256: {OLD}"
     edited = with_suite(flat, "new", "n.jsonl", NEW, file="f")
-    assert edited == f'{flat}\n- name: new\n  uri: n.jsonl\n  sha256: "{NEW}"'
+    assert edited == f'{flat}\n- name: "new"\n  uri: n.jsonl\n  sha256: "{NEW}"'
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_cannot_be_edited_is_refused(text, told):
 def test_an_edit_that_says_something_else_is_refused():
     """Planted: a name that YAML reads as another value."""
     with pytest.raises(InputError, match="cannot be edited safely"):
-        with_suite(TEXT, "new # not", "n.jsonl", NEW, file="f")
+        with_suite(TEXT, 'new" # not', "n.jsonl", NEW, file="f")
 
 
 def test_option_files_that_declare_a_suite(tmp_path):

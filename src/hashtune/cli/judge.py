@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from hashtune import writers
 from hashtune.errors import Finding, InputError
@@ -50,7 +51,7 @@ def _score(file: Path) -> int:
     except UnicodeDecodeError as error:
         fix = "save it as CSV in UTF-8"
         raise InputError(Finding("not-utf8", "is no UTF-8", file=str(file), fix=fix)) from error
-    key = writers.read_json(KEY)
+    key = _key()
     found = read_sheet(text, key, file=str(file))
     writers.write_json(
         REPORT,
@@ -67,6 +68,27 @@ def _score(file: Path) -> int:
     print(words(found))
     print(f"written to {REPORT}")
     return 0
+
+
+def _key() -> dict[str, Any]:
+    """The key as `judgement.sheet` made it, with the adapter's hash.
+
+    Raises:
+        InputError: it was edited or cut.
+    """
+    try:
+        key = writers.read_json(KEY)
+    except ValueError:
+        key = None
+    items = key.get("items") if isinstance(key, dict) else None
+    whole = isinstance(items, dict) and all(
+        isinstance(of, dict) and of.get("adapter") in (1, 2) and isinstance(of.get("sha256"), str)
+        for of in items.values()
+    )
+    if not whole or "adapter_sha256" not in key:
+        message, fix = "is not the key that was exported", "hashtune judge export --again"
+        raise InputError(Finding("judge-key", message, file=str(KEY), fix=fix))
+    return dict(key)
 
 
 def words(found: Score) -> str:

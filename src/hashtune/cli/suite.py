@@ -25,17 +25,18 @@ from hashtune.evaluation.suites import SuiteItem, load_suites
 from hashtune.evaluation.tasks import task_items
 from hashtune.records import Message
 from hashtune.spec.schema import Suite
-from hashtune.spec.suite_pins import declared, option_files, with_pin, with_suite
+from hashtune.spec.suite_pins import declared, option_files, option_text, with_pin, with_suite
 
 FOLDERS = {"evaluate": "task.jsonl", "baseline": "task.jsonl", "regress": "suites.jsonl"}
 TEST = Path("build/prepare/test.parquet")
 FOLDER = "data/suites"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Add the items, or refuse all of them; nothing is written before all is checked."""
     root = Path.cwd()
+    _refuse_bytes(arguments)
     config = _inside(arguments.config, root, field="--config")
     suites = _declared(config, arguments.config)
     items = load_suites(suites, max_items=None, root=root)
@@ -56,6 +57,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _refuse_bytes(arguments: argparse.Namespace) -> None:
+    """A terminal's bytes that are no UTF-8 reach Python as surrogates, which no file can hold."""
+    given = {
+        "--prompt": [arguments.prompt or ""],
+        "--rationale": [arguments.rationale],
+        "--slice": [arguments.slice],
+        "--id": arguments.id,
+        "--rule": arguments.rule,
+        "--choice": arguments.choice,
+    }
+    findings = [
+        Finding("not-utf8", "is no UTF-8", field=option)
+        for option, texts in given.items()
+        if any("\ud800" <= char <= "\udfff" for text in texts for char in text)
+    ]
+    if findings:
+        raise InputError(findings)
+
+
 def appended(old: bytes, lines: Sequence[Mapping[str, Any]]) -> bytes:
     """The content of a suite file with these lines after it, each in canonical JSON."""
     ended = old if not old or old.endswith(b"\n") else old + b"\n"
@@ -64,7 +84,7 @@ def appended(old: bytes, lines: Sequence[Mapping[str, Any]]) -> bytes:
 
 def _declared(config: Path, shown: str) -> list[Suite]:
     suites, findings = [], []
-    text = config.read_text(encoding="utf-8")
+    text = option_text(config, file=shown)
     for place, entry in enumerate(declared(text, file=shown)):
         try:
             suites.append(Suite.model_validate(entry))
@@ -85,7 +105,7 @@ def _target(name: str, suites: Sequence[Suite], root: Path) -> tuple[str, bool]:
             return suite.uri, False
     if not NAME.fullmatch(name):
         message = f"{name!r} is no name of a suite"
-        fix = "letters, digits, dots, dashes and underscores"
+        fix = "at most 100 letters, digits, dots, dashes and underscores"
         raise InputError(Finding("usage", message, field="--to", fix=fix))
     uri = f"{FOLDER}/{name}.jsonl"
     if (root / uri).exists():
@@ -115,12 +135,12 @@ def _edits(
     """The new text of each option file that declares the suite, or of --config for a new one."""
     sha256 = writers.sha256_bytes(data)
     if is_new:
-        text = config.read_text(encoding="utf-8")
+        text = option_text(config, file=arguments.config)
         name = arguments.to
         return {config: with_suite(text, name, uri, sha256, file=arguments.config)}
     files = {config, *option_files(root, uri)}
     return {
-        file: with_pin(file.read_text(encoding="utf-8"), uri, sha256, file=file.name)
+        file: with_pin(option_text(file, file=file.name), uri, sha256, file=file.name)
         for file in sorted(files)
     }
 
@@ -174,7 +194,7 @@ def _asked(
     shown: str, rows: Sequence[Mapping[str, Any]], items: Sequence[SuiteItem]
 ) -> dict[str, Sequence[Message]]:
     """What was asked, by id: answers of the stages are recorded without it."""
-    if all("reference" in row for row in rows):
+    if rows and all("reference" in row for row in rows):
         table = read_table(TEST, "prepare", ["id", "messages"])
         return {
             item.id: item.prompt for item in task_items(table.to_pylist(), file=TEST.as_posix())

@@ -75,16 +75,19 @@ def read_sheet(text: str, key: Mapping[str, Any], *, file: str) -> Score:
     """Score a sheet that came back.
 
     Raises:
-        InputError: every row that is missing, unknown, repeated, altered or not judged.
+        InputError: every row that is missing, unknown, repeated, altered or not judged; its line
+            is the number that a spreadsheet shows, since a cell may hold several lines.
     """
-    rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"))))
+    rows = _rows(text, file)
     if not rows or tuple(cell.strip() for cell in rows[0]) != COLUMNS:
         message = f"does not begin with the columns {', '.join(COLUMNS)}"
         raise InputError(Finding("sheet-columns", message, file=file, line=1, fix=FIX))
     items: Mapping[str, Any] = key["items"]
     findings: list[Finding] = []
     verdicts: dict[str, str] = {}
-    for number, row in enumerate((row for row in rows[1:] if any(row)), start=2):
+    for number, row in enumerate(rows[1:], start=2):
+        if not any(row):
+            continue
         problem = _problem(row, items, verdicts)
         if problem:
             findings.append(Finding("sheet-row", problem, file=file, line=number, fix=FIX))
@@ -99,6 +102,13 @@ def read_sheet(text: str, key: Mapping[str, Any], *, file: str) -> Score:
     if findings:
         raise InputError(findings)
     return _score(verdicts, items)
+
+
+def _rows(text: str, file: str) -> list[list[str]]:
+    try:
+        return list(csv.reader(io.StringIO(text.removeprefix("\ufeff"))))
+    except csv.Error as error:  # a quote that is never closed makes one cell of the whole rest
+        raise InputError(Finding("sheet-columns", f"is no CSV: {error}", file, fix=FIX)) from error
 
 
 def _problem(row: Sequence[str], items: Mapping[str, Any], seen: Mapping[str, str]) -> str | None:
@@ -140,4 +150,12 @@ def _texts(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.startswith(FORMULA) or _typed(text) else text
+
+
+def _typed(text: str) -> bool:
+    """Whether a spreadsheet would take the cell for a number, a date or a truth value and write it
+    back in its own way: 18.50 as 18.5."""
+    letters = {char for char in text if char.isalpha()}
+    number = letters <= {"e", "E"} and any(char.isdigit() for char in text)
+    return number or text.strip().casefold() in ("true", "false")

@@ -32,6 +32,7 @@ def plans(items: int, *, compared: int) -> dict[str, tuple[int, list[list[int]]]
     """
     whole = [list(range(items))]
     sizes = sorted({min(size, items) for size in BATCH_SIZES}) if items else []
+    sizes = [size for size in sizes if not size == compared == 1]  # alone is alone: the same batch
     found = {f"batch_{size}": (size, whole) for size in sizes}
     if items > 2:  # halves of one row are batches of 1
         numbers = list(range(items))
@@ -53,16 +54,18 @@ def noise_floor(
 
     Args:
         rows: of the compared run, one per item.
-        count: of items that are answered again; 0 measures nothing, and the floor is None.
+        count: of items that are answered again; 0 measures nothing, and the floor is None (so
+            does one item where the compared batches are of one).
         compared: batch size of the compared run.
         answer: (indices of items, batch size) to their rows, answered anew.
         scores: of a row, by field.
         output: the field of a row that holds the model's own words.
     """
     picked = chosen(rows, count) if count else []
-    if not picked:
+    ran = plans(len(picked), compared=compared)
+    if not ran:
         return {"items": 0, "plans": [], "floor": None}
-    outputs, items, floor, ran = 0, 0, 0.0, plans(len(picked), compared=compared)
+    outputs, items, floor = 0, 0, 0.0
     for size, groups in ran.values():
         changes: dict[str, list[float]] = {}
         turned, moved = 0, 0

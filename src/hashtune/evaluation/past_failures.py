@@ -4,6 +4,7 @@ Pure functions from answers and options to lines of a suite file; nothing is wri
 whose rules the recorded answer passes is refused: such rules would not have caught the failure.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,15 +71,21 @@ def from_answers(
         asked: messages by id, for answers that were recorded without them.
 
     Raises:
-        InputError: ids that are not there; rows without a request, or with one that is no single
-            user message.
+        InputError: ids that are not there or there more than once; rows without a request, or
+            with one that is no single user message.
     """
     known = {str(row["id"]): row for row in rows if "id" in row}
+    times = Counter(str(row["id"]) for row in rows if "id" in row)
     failures, findings = [], []
     for name in ids:
         if name not in known:
             fix = nearest(name, known)[:200]
             findings.append(Finding("unknown-id", f"has no answer {name!r}", file=file, fix=fix))
+            continue
+        if times[name] > 1:
+            message = f"has {times[name]} answers {name!r}"
+            fix = "name each answer once, or keep the one that is meant"
+            findings.append(Finding("repeated-id", message, file=file, fix=fix))
             continue
         made = _failure(name, known[name], asked.get(name), file=file)
         if isinstance(made, Finding):
@@ -100,12 +107,15 @@ def _failure(
     if messages is None:
         message = f"the answer {name!r} is recorded without what was asked"
         return Finding("no-prompt", message, file=file, fix="give it with --prompt")
+    if not isinstance(messages, list | tuple) or not all(isinstance(m, dict) for m in messages):
+        message = f"the messages of {name!r} are no list of objects"
+        return Finding("messages", message, file=file, fix="give it with --prompt")
     while messages and messages[-1].get("role") == "assistant":
         messages = messages[:-1]
-    system = [m["content"] for m in messages[:-1] if m.get("role") == "system"]
+    system = [m.get("content") for m in messages[:-1] if m.get("role") == "system"]
     last = messages[-1] if messages else {}
     single = len(messages) == 1 + len(system) and len(system) <= 1 and last.get("role") == "user"
-    if not single or not isinstance(last.get("content"), str):
+    if not single or not all(isinstance(text, str) for text in (*system, last.get("content"))):
         message = f"{name!r} is a conversation of several turns or parts"
         return Finding("turns", message, file=file, fix="ask it in one message, with --prompt")
     answer = row.get("answer", row.get("output"))
@@ -133,6 +143,7 @@ def new_lines(
     ]
     used = {item.id: item.suite for item in existing}
     for line in lines:
+        findings += _name_findings(line, file=file)
         if line["id"] in used:
             message = f"{line['id']!r} is in suite {used[line['id']]!r} already"
             findings.append(Finding("id", message, file=file, field="id"))
@@ -162,6 +173,17 @@ def _line(failure: Failure, wanted: Wanted) -> dict[str, Any]:
     choices = list(wanted.choices[1:])
     choices.insert(place, wanted.choices[0])  # not always the first
     return line | {"question": failure.prompt, "choices": choices, "answer": place}
+
+
+def _name_findings(line: Mapping[str, Any], *, file: str) -> list[Finding]:
+    """The id and the slice stand in reports, tables and names of rules: text of one line."""
+    wrong = {"id": "is no text or blank"} if not str(line["id"]).strip() else {}
+    wrong |= {
+        key: "holds a line break or another character that does not print"
+        for key in ("id", "slice")
+        if not str(line[key]).isprintable()
+    }
+    return [Finding("suite-item", told, file=file, field=key) for key, told in wrong.items()]
 
 
 def _without_line(finding: Finding) -> Finding:

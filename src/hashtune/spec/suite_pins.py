@@ -12,6 +12,19 @@ from hashtune.errors import Finding, InputError
 BY_HAND = "write the suite and its sha256 into the file by hand"
 
 
+def option_text(path: Path, *, file: str) -> str:
+    """The text of an option file.
+
+    Raises:
+        InputError: no UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        message = f"is no UTF-8 (byte {error.start + 1})"
+        raise InputError(Finding("not-utf8", message, file=file, fix="save it as UTF-8")) from error
+
+
 def declared(text: str, *, file: str) -> list[dict[str, Any]]:
     """The entries of `suites`: name, uri, sha256. Empty where the file declares none.
 
@@ -46,20 +59,19 @@ def with_suite(text: str, name: str, uri: str, sha256: str, *, file: str) -> str
         raise InputError(Finding("suite-file", "lists no suites, line by line", file=file))
     first, last = suites.value[0].start_mark.line, suites.value[-1].value[-1][1].end_mark.line
     indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
-    entry = [f"{indent}- name: {name}", f"{indent}  uri: {uri}", f'{indent}  sha256: "{sha256}"']
+    # quoted: YAML reads a bare null, true or 123 as no text
+    entry = [f'{indent}- name: "{name}"', f"{indent}  uri: {uri}", f'{indent}  sha256: "{sha256}"']
     return _checked("\n".join([*lines[: last + 1], *entry, *lines[last + 1 :]]), wanted, file)
 
 
 def option_files(root: Path, uri: str) -> list[Path]:
     """The files of conf/regression that declare a suite of this uri, by name."""
-    return [
-        path
-        for path in sorted((root / "conf/regression").glob("*.yaml"))
-        if any(
-            entry["uri"] == uri
-            for entry in declared(path.read_text(encoding="utf-8"), file=path.name)
-        )
-    ]
+    found = []
+    for path in sorted((root / "conf/regression").glob("*.yaml")):
+        file = path.relative_to(root).as_posix()
+        suites = declared(option_text(path, file=file), file=file)
+        found += [path] if any(entry["uri"] == uri for entry in suites) else []
+    return found
 
 
 def _checked(text: str, wanted: list[dict[str, Any]], file: str) -> str:

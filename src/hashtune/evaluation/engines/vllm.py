@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16"}
 FIELD: Final = "evaluation.engine"
+RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what max_lora_rank may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def open_vllm(
         seed=0,
         max_num_seqs=spec.evaluation.batch_size,
         enable_lora=adapter is not None,
-        **({} if adapter is None else {"max_lora_rank": int(_config(adapter)["r"])}),
+        **({} if adapter is None else {"max_lora_rank": _room(_config(adapter))}),
         enable_prefix_caching=False,  # a reused prefix is another batch plan
         trust_remote_code=False,
     )
@@ -161,7 +162,8 @@ def open_vllm(
 
 
 def adapter_findings(adapter: Path | None, spec: "Spec") -> list[Finding]:
-    """What vLLM does not serve: full weights, prompts, prefixes, DoRA, added tokens."""
+    """What vLLM does not serve: full weights, prompts, prefixes, DoRA, added tokens, ranks above
+    512."""
     findings = []
     fix = "evaluation.engine=transformers"
     if spec.tokenizer.added_tokens:
@@ -174,7 +176,18 @@ def adapter_findings(adapter: Path | None, spec: "Spec") -> list[Finding]:
         file = (adapter / "adapter_config.json").as_posix()
         message = "vLLM serves LoRA without DoRA, and this adapter is another kind"
         findings.append(Finding("engine-adapter", message, file, field=FIELD, fix=fix))
+    elif _rank(config) > RANKS[-1]:
+        message = f"vLLM serves ranks up to {RANKS[-1]}, and this adapter has {_rank(config)}"
+        findings.append(Finding("engine-adapter", message, field=FIELD, fix=fix))
     return findings
+
+
+def _rank(config: Mapping[str, Any]) -> int:
+    return max(map(int, (config["r"], *(config.get("rank_pattern") or {}).values())))
+
+
+def _room(config: Mapping[str, Any]) -> int:
+    return next(rank for rank in RANKS if rank >= _rank(config))
 
 
 def _config(adapter: Path) -> Mapping[str, Any]:

@@ -5,8 +5,8 @@ less to a reader than a named kind. Our own patterns start only where a run star
 linear in the answer.
 """
 
-import math
 import re
+import sys
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,8 +72,10 @@ def is_count(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """A finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """A number that a double holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # math.isfinite fails at a longer int
 
 
 def is_text(value: object) -> bool:

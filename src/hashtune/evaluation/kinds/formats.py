@@ -30,10 +30,14 @@ _TABLE_RULE = re.compile(r"[\s|:-]+")
 _NOTHING = object()
 
 
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
 def parsed(text: str) -> Any:
-    """The JSON value of the answer, or an object equal to nothing when it is no JSON."""
+    """The JSON value of the answer, or an object equal to nothing when it is no JSON (as NaN)."""
     try:
-        return json.loads(unfenced(text))
+        return json.loads(unfenced(text), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):  # RecursionError: thousands of open brackets
         return _NOTHING
 

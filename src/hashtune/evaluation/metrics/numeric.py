@@ -11,7 +11,8 @@ from decimal import Decimal
 MARK = "####"
 _NUMBER = re.compile(
     r"""
-    (?:(?<![\w.,)\]%])(?P<sign>[-+\u2212])\s?)?   # behind a word, number or bracket it subtracts
+    # behind a word, number or bracket it subtracts, and "- 18" is an item of a list
+    (?:(?<![\w.,)\]%])(?<![\d)\]%][ \t])(?P<sign>[-+]|\u2212\s?))?
     [$\u20ac\u00a3]?
     (?<![\d.])
     (?P<digits>
@@ -45,5 +46,5 @@ def _value(match: "re.Match[str]") -> Decimal | None:
     digits = match["digits"].replace(",", "")
     if len(digits) > DIGITS:
         return None
-    negative = match["sign"] in ("-", "\u2212")
+    negative = (match["sign"] or "").strip() in ("-", "\u2212")
     return -Decimal(digits) if negative else Decimal(digits)

@@ -1,6 +1,7 @@
 """JSON objects in answers: found, compared value by value, and held against their fields."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,15 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(text: str) -> float:
+    """1e999 is JSON, but no number that anything here could write again."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} fits no double")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def parse_object(text: str) -> dict[str, Any] | None:
@@ -26,7 +35,7 @@ def parse_object(text: str) -> dict[str, Any] | None:
             value, _ = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as error:
             start = text.find("{", max(start + 1, error.pos))
-        except (ValueError, RecursionError):  # NaN, a number of thousands of digits, endless [[[
+        except (ValueError, RecursionError):  # NaN, 1e999, thousands of digits, endless [[[
             return None
         else:
             return value if isinstance(value, dict) else None
