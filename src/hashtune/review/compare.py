@@ -1,6 +1,6 @@
 """Two folders of two revisions in, one review out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from hashtune.lineage.lock import read_stages, stale_plan
 from hashtune.review import figures
 from hashtune.review.notices import Case, notices
 from hashtune.review.page import Review
+from hashtune.review.recorded import Foreign, foreign
 from hashtune.review.reruns import (
     Pipeline,
     Rerun,
@@ -22,6 +23,7 @@ from hashtune.review.reruns import (
 )
 from hashtune.review.revisions import Span
 from hashtune.review.rows import leaks, row_differences
+from hashtune.review.safeguards import safeguards
 from hashtune.review.settings import changes, effective_batch
 from hashtune.review.validity import spec_findings
 from hydra_plugins.hashtune_conf import conf_sha256
@@ -48,6 +50,7 @@ def compare(span: Span, base: Path, head: Path) -> Review:
     left = not_rerun(found, locks[0], lock) if lock else []
     seconds, price, currency = cost(found, new)
     certain, _, _ = cost([rerun for rerun in found if rerun.certain], new)
+    doubts = _doubts(span, (old, new), locks, left)
     planned = not PLANNED_BY & {*left} and all(map(_has_plan, (old, new)))
     memory = figures.memory(base, head)  # read, and refused when broken, in any case
     verdict, rules = figures.gate(base, head)
@@ -63,6 +66,8 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         leaks=leaks(head, rows, new.params),
         invalid=spec_findings(new.params),
         diverged=span.diverged,
+        foreign=doubts,
+        safeguards=safeguards(old, new),
     )
     return Review(
         base=span.base,
@@ -81,9 +86,23 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         memory=memory if planned else [],
         memory_note="" if planned else NOT_PLANNED,
         rows=rows,
-        recorded=bool(lock) and not left,
+        recorded=bool(lock) and not left and not doubts["head"],
         planned=planned,
     )
+
+
+def _doubts(
+    span: Span, sides: Sequence[Pipeline], locks: Sequence[Mapping[str, Any]], left: list[str]
+) -> dict[str, Foreign]:
+    """Of head and base, what is not as the own dvc.lock says; for the head beside `left`."""
+    found = {}
+    for name, place, told in (("head", 1, left), ("base", 0, [])):
+        commit = (span.base, span.head)[place]
+        with _at_commit(sides[place].root, commit):
+            found[name] = foreign(
+                *(sides[place].root, locks[place], sides[place].params), told=told
+            )
+    return found
 
 
 def _pipeline(root: Path, commit: str) -> Pipeline:

@@ -108,7 +108,7 @@ CONSEQUENCES: dict[str, Consequence] = {
     ),
     "evaluation.batch_size": Consequence((V, C), "answers in other batches: near ties may turn"),
     "regression": Consequence((V,), "asks other regression items, or lets answers be longer"),
-    "regression.suites": Consequence((T, V), "is another suite; train rows that leak from it go"),
+    "regression.suites": Consequence((V, T), "is another suite; train rows that leak from it go"),
     "eval_gate": Consequence((V,), "asks more or less of an adapter that ships"),
     "release.name": Consequence((N,), "names the artifact"),
     "plan": Consequence((C,), "rehearses the step, or stops a run that exceeds its plan; no bits"),

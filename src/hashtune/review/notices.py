@@ -1,11 +1,13 @@
 """What a reviewer should stop at: combinations of changes that hide one another."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hashtune.errors import Finding
 from hashtune.review.consequences import Group
+from hashtune.review.recorded import Foreign
 from hashtune.review.rows import RowDifference
 from hashtune.review.settings import Change, effective_batch
 
@@ -32,6 +34,8 @@ class Case:
     leaks: int = 0
     invalid: Sequence[Finding] = ()
     diverged: bool = False
+    foreign: Mapping[str, Foreign] = field(default_factory=dict)  # "head" and "base"
+    safeguards: Sequence[str] = ()
 
     def touched(self, *prefixes: str) -> list[str]:
         """Changed settings and data roles at or below one of the dotted prefixes, without those
@@ -83,6 +87,26 @@ def _not_rerun(case: Case) -> Iterator[str]:
             f" {_list(case.not_rerun)} as it was. Run `dvc repro` (or `dvc repro --pull"
             " --allow-missing`) before judging."
         )
+
+
+def _foreign(case: Case) -> Iterator[str]:
+    for side, found in case.foreign.items():
+        if found.reports:
+            verb = "is" if len(found.reports) == 1 else "are"
+            yield (
+                f"In the {side}, {_list(found.reports)} {verb} not what dvc.lock records: edited by"
+                " hand, or not committed together. Run `dvc repro` before judging."
+            )
+        if found.inputs:
+            pairs = [f"{stage}: {name}" for stage, name in found.inputs]
+            yield (
+                f"In the {side}, dvc.lock records results of other inputs ({_list(pairs)}): its"
+                " figures are not those of its spec. Run `dvc repro` before judging."
+            )
+
+
+def _safeguards(case: Case) -> Iterator[str]:
+    yield from case.safeguards
 
 
 def _stamp(case: Case) -> Iterator[str]:
@@ -146,7 +170,19 @@ def _margins(case: Case) -> Iterator[str]:
             continue
         rises = float(str(change.new)) > float(str(change.old))
         if rises != (name in STRICTER_IS_HIGHER):
-            yield f"The gate asks for less: `{key}` goes from {change.old} to {change.new}."
+            yield (
+                f"The gate asks for less: `{key}` goes from {change.old} to {change.new}"
+                f"{_with_training(case)}."
+            )
+
+
+def _with_training(case: Case) -> str:
+    """What a looser gate came with, as the end of a sentence."""
+    trained = {Group.TOKENS, Group.WEIGHTS}
+    names = [c.key for c in case.changes.values() if trained & {*c.groups}]
+    if not names:
+        return ""
+    return f", together with what is trained ({_list(names)}): judge that by the old gate first"
 
 
 def _rate_and_batch(case: Case) -> Iterator[str]:
@@ -163,6 +199,41 @@ def _rate_and_batch(case: Case) -> Iterator[str]:
         yield (
             f"The effective batch changed ({before} to {after} rows a step) and the learning rate"
             " did not: what suited the old batch may not suit this one."
+        )
+
+
+def _scale(case: Case) -> Iterator[str]:
+    """PEFT multiplies an update by alpha / r, rslora by alpha / sqrt(r)."""
+    if case.touched("method.r", "method.alpha", "method.variant"):
+        before, after = (_lora_scale(side) for side in (case.base, case.head))
+        if before != after and before is not None and after is not None:
+            yield (
+                f"The scale of the LoRA update goes from {before:.4g} to {after:.4g} (alpha over"
+                " rank; of rslora over its root): that works like another learning rate."
+            )
+
+
+def _lora_scale(params: Mapping[str, Any]) -> float | None:
+    method = params.get("method")
+    found = method if isinstance(method, Mapping) else {}
+    rank, alpha = found.get("r"), found.get("alpha")
+    if not (_number(rank) and _number(alpha)) or float(str(rank)) <= 0:
+        return None
+    size = float(str(rank))
+    return float(str(alpha)) / (math.sqrt(size) if found.get("variant") == "rslora" else size)
+
+
+def _cut(case: Case) -> Iterator[str]:
+    duration = case.head.get("duration")
+    most = duration.get("max_steps") if isinstance(duration, Mapping) else None
+    if (
+        most is not None
+        and "duration.epochs" in case.changes
+        and ("duration.max_steps" not in case.changes)
+    ):
+        yield (
+            f"`duration.epochs` changed, and `duration.max_steps` ({most}) cuts the run before and"
+            " after: where an epoch has as many steps, nothing is trained longer or shorter."
         )
 
 
@@ -202,8 +273,8 @@ def _base(case: Case) -> Iterator[str]:
     moved = [key for key in case.touched("base_model") if key.rpartition(".")[2] in PINS]
     if moved:
         yield (
-            f"The base changed ({_list(moved)}): adapters, baselines and memory of before are of"
-            " other weights."
+            f"The base changed ({_list(moved)}): adapters, baselines, memory and times of before"
+            " are of other weights."
         )
 
 
@@ -220,6 +291,8 @@ RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
         _diverged,
         _invalid,
         _not_rerun,
+        _foreign,
+        _safeguards,
         _stamp,
         _data_without_pin,
         _gone,
@@ -229,7 +302,7 @@ RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
         _eval_set,
         _suites,
     ),
-    *(_margins, _rate_and_batch, _base, _determinism, _libraries, _seed_alone),
+    *(_margins, _rate_and_batch, _scale, _cut, _base, _determinism, _libraries, _seed_alone),
 )
 
 
