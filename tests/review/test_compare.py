@@ -73,6 +73,14 @@ def test_the_batch_alone(two):
     assert any("the learning rate did not" in notice for notice in two.review().notices)
 
 
+@pytest.mark.parametrize("change", [{"data.packing": False}, {"data.max_seq_len": 128}])
+def test_rows_that_hold_other_documents(two, change):
+    """Planted: "1 row per step (unchanged)" of rows with one document in place of three."""
+    two.set(change)
+    [key] = change
+    assert any(f"A row holds other documents (`{key}`)" in n for n in two.review().notices)
+
+
 def test_a_batch_cut_otherwise_is_the_same_batch(two):
     for name, micro, accum in (("base", 4, 1), ("head", 2, 2)):
         two_of = type(two)(two.base, getattr(two, name))
@@ -227,7 +235,8 @@ def test_code_and_a_comment(two):
     file = two.head / "src/hashtune/training/loss.py"
     text = file.read_text(encoding="utf-8")
     file.write_text(text + "\n# a comment\n", encoding="utf-8")
-    assert stages(two.review()) == ["code"]
+    review = two.review()
+    assert (stages(review), review.notices, review.recorded) == (["code"], [], True)
     file.write_text(text + "\nPLANTED = 1\n", encoding="utf-8")
     review = two.review()
     assert "train" in certain(review)

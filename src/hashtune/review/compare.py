@@ -28,7 +28,7 @@ from hashtune.review.settings import changes, effective_batch
 from hashtune.review.validity import spec_findings
 from hydra_plugins.hashtune_conf import conf_sha256
 
-LOCK = "dvc.lock"
+LOCK, CODE = "dvc.lock", "code"
 # a stage that must rerun and has not: then the report of plan is not the head's
 PLANNED_BY = {"base", "replay", "prepare", "tokenize", "pack", "plan"}
 NOT_PLANNED = "No plan is recorded for both revisions."
@@ -48,6 +48,8 @@ def compare(span: Span, base: Path, head: Path) -> Review:
     first = [Rerun(stage, ["dvc.lock is missing"]) for stage in new.stages]
     found = with_seconds(reruns(old, new) if lock else first, old, new)
     left = not_rerun(found, locks[0], lock) if lock else []
+    if left == [CODE]:  # no other stage reruns, so it writes the same again: the results hold
+        left = []
     seconds, price, currency = cost(found, new)
     certain, _, _ = cost([rerun for rerun in found if rerun.certain], new)
     doubts = _doubts(span, (old, new), locks, left)

@@ -50,7 +50,9 @@ CONSEQUENCES: dict[str, Consequence] = {
     "data": Consequence((T,), "selects or cuts conversations otherwise"),
     "data.name": Consequence((N,), "names the data"),
     "data.sources": Consequence((T,), "is what the adapter is trained on"),
-    "data.replay": Consequence((T,), "mixes other answers of the base into training"),
+    "data.replay": Consequence(
+        (T,), "mixes more, fewer or other answers of the base into training"
+    ),
     "data.eval": Consequence((W,), "is another eval set: its losses choose checkpoints and stops"),
     "data.test": Consequence((V,), "is another test set: scores before and after do not compare"),
     "data.max_rows": Consequence((T,), "trains on more or fewer conversations"),

@@ -179,7 +179,7 @@ def _margins(case: Case) -> Iterator[str]:
 def _with_training(case: Case) -> str:
     """What a looser gate came with, as the end of a sentence."""
     trained = {Group.TOKENS, Group.WEIGHTS}
-    names = [c.key for c in case.changes.values() if trained & {*c.groups}]
+    names = [c.key for c in case.changes.values() if c.groups[0] in trained]
     if not names:
         return ""
     return f", together with what is trained ({_list(names)}): judge that by the old gate first"
@@ -199,6 +199,16 @@ def _rate_and_batch(case: Case) -> Iterator[str]:
         yield (
             f"The effective batch changed ({before} to {after} rows a step) and the learning rate"
             " did not: what suited the old batch may not suit this one."
+        )
+
+
+def _rows_hold(case: Case) -> Iterator[str]:
+    """Rows per step stay the same, and what a row holds does not."""
+    if touched := case.touched("data.packing", "data.max_seq_len"):
+        yield (
+            f"A row holds other documents ({_list(touched)}): documents and trained tokens per step"
+            " change though rows per step may not, which acts as another batch size; with"
+            " `duration.max_steps` it also decides how much of the data is seen."
         )
 
 
@@ -302,7 +312,17 @@ RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
         _eval_set,
         _suites,
     ),
-    *(_margins, _rate_and_batch, _scale, _cut, _base, _determinism, _libraries, _seed_alone),
+    *(
+        _margins,
+        _rate_and_batch,
+        _rows_hold,
+        _scale,
+        _cut,
+        _base,
+        _determinism,
+        _libraries,
+        _seed_alone,
+    ),
 )
 
 
