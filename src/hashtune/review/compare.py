@@ -9,7 +9,8 @@ from typing import Any
 from hashtune.errors import InputError
 from hashtune.lineage.lock import read_stages, stale_plan
 from hashtune.review import figures
-from hashtune.review.notices import Case, notices
+from hashtune.review.case import Case
+from hashtune.review.notices import notices
 from hashtune.review.page import Review
 from hashtune.review.recorded import Foreign, foreign
 from hashtune.review.reruns import (

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hashtune.review.case import listed
 from hashtune.review.reruns import Pipeline, modules, outputs
 from hashtune.writers import sha256_file
 
 ANSWERING = ("baseline", "evaluate", "regress", "gate")
 JUDGING = ("hashtune.evaluation.", *(f"hashtune.stages.{stage}" for stage in ANSWERING))
 CHECKS = (".github/workflows", ".ci", ".pre-commit-config.yaml", ".dvc/config", ".dvcignore")
-SHOWN = 4
 
 
 def safeguards(base: Pipeline, head: Pipeline) -> list[str]:
@@ -35,7 +35,7 @@ def _judging(base: Pipeline, head: Pipeline) -> Iterator[str]:
             changed |= {name for name in {*old, *new} if old.get(name) != new.get(name)}
     if names := sorted(name for name in changed if name.startswith(JUDGING)):
         yield (
-            f"Code that answers, scores or judges changed ({_list(names)}): a score or a verdict"
+            f"Code that answers, scores or judges changed ({listed(names)}): a score or a verdict"
             " may mean another thing after than before."
         )
 
@@ -43,17 +43,17 @@ def _judging(base: Pipeline, head: Pipeline) -> Iterator[str]:
 def _withdrawn(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """What dvc.yaml no longer reruns for."""
     if gone := [name for name in old if name not in new]:
-        yield f"dvc.yaml lost the stages {_list(gone)}: what they proved is no longer asked."
+        yield f"dvc.yaml lost the stages {listed(gone)}: what they proved is no longer asked."
     for name in [name for name in old if name in new]:
         lost = [key for key in _named(old[name], "params") if not _covered(key, new[name])]
         files = _named(new[name], "deps")
         if lost := [*lost, *(path for path in _named(old[name], "deps") if path not in files)]:
             yield (
-                f"In dvc.yaml the stage `{name}` no longer depends on {_list(lost)}: a change there"
-                " reruns it no more, and its recorded results are taken for current."
+                f"In dvc.yaml the stage `{name}` no longer depends on {listed(lost)}: a change"
+                " there reruns it no more, and its recorded results are taken for current."
             )
         if missing := sorted({*outputs(old[name])} - {*outputs(new[name])}):
-            yield f"In dvc.yaml the stage `{name}` no longer writes {_list(missing)} for DVC."
+            yield f"In dvc.yaml the stage `{name}` no longer writes {listed(missing)} for DVC."
 
 
 def _named(stage: Mapping[str, Any], kind: str) -> list[str]:
@@ -69,7 +69,7 @@ def _checks(base: Path, head: Path) -> Iterator[str]:
     old, new = _contents(base, CHECKS), _contents(head, CHECKS)
     if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
         yield (
-            f"What checks a change was itself changed ({_list(changed)}): read that first, since"
+            f"What checks a change was itself changed ({listed(changed)}): read that first, since"
             " this page and `hashtune check` come from there."
         )
 
@@ -80,9 +80,3 @@ def _contents(root: Path, names: Iterable[str]) -> dict[str, str]:
     return {
         file.relative_to(root).as_posix(): sha256_file(file) for file in found if file.is_file()
     }
-
-
-def _list(names: Iterable[str]) -> str:
-    shown = [f"`{name}`" for name in names]
-    rest = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    return ", ".join(shown[:SHOWN]) + rest
