@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from hashtune.report.runs import read_run
+from hashtune.report.single import single_page
 from hashtune.report.sources import Workspace
 
-CURVES = {"train/loss", "eval/loss", "train/lr", "train/grad_norm"}  # that the page charts
+CHARTS = ("Loss per trained token", "Learning rate", "Gradient norm")
 
 
 @pytest.fixture
@@ -41,17 +42,21 @@ def dvc(folder, *arguments):
     return done.stdout
 
 
+PLOTS = {"learning rate": "train/lr", "gradient norm": "train/grad_norm"}  # of one file each
+
+
 def test_the_same_curves(plotted):
     dvc(plotted, "init", "--no-scm", "--quiet")
-    shown = json.loads(dvc(plotted, "plots", "show", "--json"))
+    shown = json.loads(dvc(plotted, "plots", "show", "--json"))["data"]
     found = {}
-    for plot in shown["data"].values():
-        for point in plot[0]["datapoints"]:
-            name = point["filename"].removeprefix("build/train/curves/plots/metrics/")
-            name = name.removesuffix(".tsv")
-            if name in CURVES:
-                value = float(point[point["field"]])
-                found.setdefault(name, []).append((int(point["step"]), value))
+    for plot in ("loss", *PLOTS):
+        [chart] = shown[plot]
+        for point in chart["content"]["data"]["values"]:
+            name = PLOTS.get(plot) or point["filename"].removesuffix(".tsv")
+            value = float(point[name.rpartition("/")[2]])
+            found.setdefault(name, []).append((int(point["step"]), value))
     curves = read_run(Workspace(plotted)).curves
-    assert found.keys() == CURVES
-    assert {name: sorted(points) for name, points in found.items()} == dict(curves)
+    assert found == curves
+    assert found["eval/loss"] == [(1, 2.0), (3, 1.0), (5, 1.5)]
+    titles = single_page(read_run(Workspace(plotted)))
+    assert all(f"<title>{name}</title>" in titles for name in CHARTS)

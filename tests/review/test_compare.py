@@ -87,7 +87,7 @@ def test_a_batch_cut_otherwise_is_the_same_batch(two):
         two_of.set({"batch.micro": micro, "batch.grad_accum": accum})
     review = two.review()
     assert review.batch == (4, 4)
-    assert not any("batch" in notice for notice in review.notices)
+    assert not any("effective batch" in notice for notice in review.notices)
 
 
 def test_data_rows(two):
@@ -171,6 +171,16 @@ def test_a_looser_gate_with_other_training_data(two):
     assert notice == (
         "The gate asks for less: `eval_gate.regression_max_drop` goes from 0.05 to 0.2, together"
         " with what is trained (`data.sources.triage.sha256`): judge that by the old gate first."
+    )
+
+
+def test_a_task_field_that_is_judged_no_more(two):
+    """Planted: the weaker of two fields taken out of the task, and no word of it."""
+    two.set({"data.task.fields": ["intent"]})
+    [notice] = [notice for notice in two.review().notices if "scores answers" in notice]
+    assert notice == (
+        "What scores answers changed (`data.task.fields`): scores before and after do not compare."
+        " `priority` is judged no more."
     )
 
 
@@ -265,9 +275,10 @@ def test_results_of_the_head(two):
     report = json.loads(gate.read_text(encoding="utf-8"))
     report["verdict"] = report["rules"][2]["verdict"] = "fail"
     report["rules"][2] |= {"value": 0.5, "interval": [0.4, 0.6]}
-    before = md5(gate)
     gate.write_text(json.dumps(report), encoding="utf-8")
-    lock.write_text(text.replace(before, md5(gate)), encoding="utf-8")
+    for name in ("reports/gate.json", "params.yaml"):
+        text = text.replace(md5(two.base / name), md5(two.head / name))
+    lock.write_text(text, encoding="utf-8")
     page = two.page()
     assert "Look here first" not in page
     assert "Verdict: pass → **fail**" in page

@@ -1,7 +1,9 @@
 """What a reviewer should stop at: combinations of changes that hide one another."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from hashtune.lineage.lock import lookup
 from hashtune.review.case import Case, is_number, listed
 from hashtune.review.consequences import Group
 from hashtune.review.training_notices import LAST, TRAINING
@@ -100,6 +102,22 @@ def _eval_and_metric(case: Case) -> Iterator[str]:
         )
 
 
+def _task(case: Case) -> Iterator[str]:
+    if touched := case.touched("data.task"):
+        before, after = (_fields(side) for side in (case.base, case.head))
+        lost = [name for name in before if name not in after]
+        verb = "is" if len(lost) == 1 else "are"
+        yield (
+            f"What scores answers changed ({listed(touched)}): scores before and after do not"
+            f" compare.{f' {listed(lost)} {verb} judged no more.' if lost else ''}"
+        )
+
+
+def _fields(params: Mapping[str, Any]) -> list[Any]:
+    found = lookup(params, "data.task.fields")
+    return found if isinstance(found, list) else []
+
+
 def _eval_set(case: Case) -> Iterator[str]:
     if touched := case.touched("data.eval"):
         yield (
@@ -188,6 +206,6 @@ def _libraries(case: Case) -> Iterator[str]:
 
 RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
     *(_diverged, _invalid, _not_rerun, _foreign, _safeguards, _stamp, _data_without_pin, _gone),
-    *(_leak, _test_set, _eval_and_metric, _eval_set, _suites, _margins),
+    *(_leak, _test_set, _task, _eval_and_metric, _eval_set, _suites, _margins),
     *(*TRAINING, _base, _libraries, *LAST),
 )
