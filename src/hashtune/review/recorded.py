@@ -59,7 +59,7 @@ def _foreign(
     for stage, path, digest in _files(lock, "deps"):
         now = _md5(root, path) or made.get(path, digest)  # a file of Git, or another stage's output
         inputs += [(stage, path)] if now != digest else []
-    left = [pair for pair in inputs if pair[0] not in told]
+    left = [pair for pair in inputs if pair[0] not in told and pair[1] not in reports]
     return Foreign(tuple(reports), tuple(left))
 
 
