@@ -62,6 +62,9 @@ def test_a_registered_adapter_can_be_got_and_a_rejected_one_cannot(pushed):
     assert "adapter_config.json: is not the released file [tampered]" in printed
     printed = toy.run("hashtune", "chat", "hi", "--adapter", "got0", "--unreleased", code=2)
     assert "[tampered]" in printed
+    toy.edit("build/train/adapter/adapter_config.json", '"lora_alpha": ', '"lora_alpha": 9')
+    assert "[tampered]" in toy.run("hashtune", "chat", "hi", code=2)
+    toy.run("dvc", "checkout", "-q", "-f", "build/train/adapter")
     shutil.rmtree(toy.path / "got0")
     shutil.rmtree(toy.path / "got1")
     toy.run("hashtune", "compose", "experiment=toy", "eval_gate.task_min=0.99")

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from hashtune.report.comparison import comparison_page
 from hashtune.report.runs import read_run
 from hashtune.report.single import single_page
 from hashtune.report.sources import Workspace
 
+HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
 TITLE = "hashtune report: tiny (workspace)"
 SHOWN = """return [...document.querySelectorAll('article')].filter(a => a.checkVisibility())
   .map(a => a.querySelector('h3').textContent)"""
+
+LINEAGE = "return document.querySelector('details table').checkVisibility()"
 
 
 def _webdriver():
@@ -81,19 +85,45 @@ def test_the_skip_link_comes_first(opened):
     assert opened.run("return document.activeElement.textContent") == "To the verdict"
 
 
+PHONE = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+WIDTH = "return document.documentElement.scrollWidth"
+
+
 def test_it_fits_a_phone(opened):
-    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    opened.devtools("Emulation.setDeviceMetricsOverride", **size)
+    opened.devtools("Emulation.setDeviceMetricsOverride", **PHONE)
     try:
-        assert opened.run("return document.documentElement.scrollWidth") <= 390
+        assert opened.run(WIDTH) <= 390
     finally:
         opened.devtools("Emulation.clearDeviceMetricsOverride")
 
 
+def test_several_runs_fit_it_and_hostile_names_are_text(browser, make_run, tmp_path):
+    labels = ("main", f"exp-{HOSTILE}")
+    runs = [
+        read_run(Workspace(make_run(f"run{place}", lr=0.1 * (1 + place)), label=label))
+        for place, label in enumerate(labels)
+    ]
+    file = tmp_path / "several.html"
+    file.write_text(comparison_page(runs), encoding="utf-8")
+    browser.devtools("Emulation.setDeviceMetricsOverride", **PHONE)
+    try:
+        browser.open(file.as_uri())
+        assert browser.run("return document.title") == "hashtune report: 2 runs"
+        assert HOSTILE in browser.run(
+            "return document.querySelector('td + td, td').parentElement.parentElement.textContent"
+        )
+        assert browser.run(WIDTH) <= 390
+        assert [entry for entry in browser.log() if entry["level"] == "SEVERE"] == []
+    finally:
+        browser.devtools("Emulation.clearDeviceMetricsOverride")
+
+
 def test_it_prints_without_the_search(opened):
+    assert not opened.run(LINEAGE)
     opened.devtools("Emulation.setEmulatedMedia", media="print")
     try:
         assert not opened.run("return document.getElementById('text').checkVisibility()")
         assert len(opened.run(SHOWN)) == 3
+        assert opened.run(LINEAGE)  # closed on the screen; paper cannot be clicked
     finally:
         opened.devtools("Emulation.setEmulatedMedia", media="")

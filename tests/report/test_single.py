@@ -1,5 +1,6 @@
 """The page of one run: what stands on it, in which order, and that data never becomes markup."""
 
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -125,10 +126,23 @@ def test_page_and_gate_have_one_interval():
     )
 
 
-def test_overfitting_is_marked_where_the_loss_has_risen():
+def test_best_and_overfitting_are_marked():
     losses = [(1, 2.0), (3, 1.0), (5, 1.01), (7, 1.03), (9, 1.5)]
-    assert loss_marks(losses, 3) == [Mark(3, "adapter"), Mark(7, "overfitting")]
-    assert loss_marks(losses[:3], None) == []  # 1 % is no rise
+    best = Mark(3, "adapter, lowest eval loss")
+    assert loss_marks(losses, 3) == [best, Mark(7, "overfitting")]
+    assert loss_marks(losses[:3], None) == [Mark(3, "lowest eval loss")]  # 1 % is no rise
+    assert loss_marks([], 4) == [Mark(4, "adapter")]
+
+
+def test_an_adapter_that_is_not_the_best_is_told_apart():
+    """checkpoint.select last: the best checkpoint is another one, and was not marked."""
+    losses = [(1, 2.0), (3, 1.0), (9, 1.5)]
+    marks = loss_marks(losses, 9)
+    words = [(mark.x, mark.words) for mark in marks]
+    assert words == [(9, "adapter"), (3, "lowest eval loss"), (9, "overfitting")]
+    chart = line_chart("t", [Series("a", losses)], x="step", y="nats", marks=marks)
+    heights = re.findall(r'y="([0-9.]+)"[^>]*>(?:adapter|lowest eval loss|overfitting)<', chart)
+    assert heights == ["24.0", "38.0", "52.0"]  # under one another, so that none hides another
 
 
 def test_a_line_lies_where_its_points_are():

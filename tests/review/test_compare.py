@@ -1,5 +1,6 @@
 """Reviews of two revisions of this project: each kind of change is told for what it is."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ def certain(review):
 
 def lines_of(file: Path) -> list[str]:
     return file.read_text(encoding="utf-8").splitlines(keepends=True)
+
+
+def md5(file: Path) -> str:
+    return hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def edit(two, name: str, lines: list[str], pin: str) -> None:
@@ -68,13 +73,21 @@ def test_the_batch_alone(two):
     assert any("the learning rate did not" in notice for notice in two.review().notices)
 
 
+@pytest.mark.parametrize("change", [{"data.packing": False}, {"data.max_seq_len": 128}])
+def test_rows_that_hold_other_documents(two, change):
+    """Planted: "1 row per step (unchanged)" of rows with one document in place of three."""
+    two.set(change)
+    [key] = change
+    assert any(f"A row holds other documents (`{key}`)" in n for n in two.review().notices)
+
+
 def test_a_batch_cut_otherwise_is_the_same_batch(two):
     for name, micro, accum in (("base", 4, 1), ("head", 2, 2)):
         two_of = type(two)(two.base, getattr(two, name))
         two_of.set({"batch.micro": micro, "batch.grad_accum": accum})
     review = two.review()
     assert review.batch == (4, 4)
-    assert not any("batch" in notice for notice in review.notices)
+    assert not any("effective batch" in notice for notice in review.notices)
 
 
 def test_data_rows(two):
@@ -97,6 +110,19 @@ def test_data_rows(two):
     assert [change.groups for change in review.changes] == [(Group.TOKENS,)]
     assert {"prepare", "tokenize"} <= set(certain(review))
     assert "1280 → 1280 rows: 1 added, 1 removed, 1 changed." in two.page()
+
+
+def test_rows_in_another_order(two):
+    """Planted: it said "0 added, 0 removed, 0 changed" of a file whose pin changed."""
+    edit(two, TRAIN, lines_of(two.head / TRAIN)[::-1], pin="data.sources.0.sha256")
+    assert "0 changed. The same rows in another order" in two.page()
+
+
+def test_rows_written_otherwise(two):
+    rows = [json.loads(line) for line in lines_of(two.head / TRAIN)]
+    text = [json.dumps(row, indent=None, separators=(",  ", ": ")) + "\n" for row in rows]
+    edit(two, TRAIN, text, pin="data.sources.0.sha256")
+    assert "0 changed. The same rows in the same order, written otherwise" in two.page()
 
 
 def test_a_test_row_among_the_training_rows(two):
@@ -137,6 +163,27 @@ def test_a_stricter_gate_is_no_warning(two):
     assert certain(review) == ["spec", "gate", "release"]
 
 
+def test_a_looser_gate_with_other_training_data(two):
+    """Planted: the margin is loosened in the change whose adapter needs it."""
+    edit(two, TRAIN, lines_of(two.head / TRAIN)[100:], pin="data.sources.0.sha256")
+    two.set({"eval_gate.regression_max_drop": 0.2})
+    [notice] = [notice for notice in two.review().notices if "asks for less" in notice]
+    assert notice == (
+        "The gate asks for less: `eval_gate.regression_max_drop` goes from 0.05 to 0.2, together"
+        " with what is trained (`data.sources.triage.sha256`): judge that by the old gate first."
+    )
+
+
+def test_a_task_field_that_is_judged_no_more(two):
+    """Planted: the weaker of two fields taken out of the task, and no word of it."""
+    two.set({"data.task.fields": ["intent"]})
+    [notice] = [notice for notice in two.review().notices if "scores answers" in notice]
+    assert notice == (
+        "What scores answers changed (`data.task.fields`): scores before and after do not compare."
+        " `priority` is judged no more."
+    )
+
+
 def test_an_eval_set(two):
     two.set({"data.eval.max_rows": 16})
     review = two.review()
@@ -170,11 +217,36 @@ def test_seeds_alone(two):
     )
 
 
+@pytest.mark.parametrize(
+    ("settings", "scales"),
+    [
+        ({"method.r": 64}, ("2", "0.5")),  # 32 / 16, 32 / 64
+        ({"method.variant": "rslora"}, ("2", "8")),  # 32 / sqrt(16)
+        ({"method.r": 32, "method.alpha": 64.0}, None),  # 2 before and after
+        ({"method.targets": ["q_proj"]}, None),
+    ],
+)
+def test_the_scale_of_the_update(two, settings, scales):
+    """A rank alone changes alpha / r, which is told as what it is."""
+    two.set(settings)
+    found = [notice for notice in two.review().notices if "scale of the LoRA update" in notice]
+    assert len(found) == (scales is not None)
+    assert all(f"goes from {scales[0]} to {scales[1]} (" in notice for notice in found)
+
+
+@pytest.mark.parametrize("most", [175, None])
+def test_epochs_that_max_steps_cuts(two, most):
+    two.set({"duration.epochs": 3, "duration.max_steps": most})
+    found = [notice for notice in two.review().notices if "cuts the run before and after" in notice]
+    assert len(found) == (most is not None)
+
+
 def test_code_and_a_comment(two):
     file = two.head / "src/hashtune/training/loss.py"
     text = file.read_text(encoding="utf-8")
     file.write_text(text + "\n# a comment\n", encoding="utf-8")
-    assert stages(two.review()) == ["code"]
+    review = two.review()
+    assert (stages(review), review.notices, review.recorded) == (["code"], [], True)
     file.write_text(text + "\nPLANTED = 1\n", encoding="utf-8")
     review = two.review()
     assert "train" in certain(review)
@@ -199,13 +271,16 @@ def test_results_of_the_head(two):
     text = lock.read_text(encoding="utf-8").replace("optim.lr: 0.001", "optim.lr: 0.0005")
     for stage in ("spec", "release"):  # their deps have other hashes
         text = text.replace(f"  {stage}:\n", f"  {stage}:\n    again: 1\n")
-    lock.write_text(text, encoding="utf-8")
     gate = two.head / "reports/gate.json"
     report = json.loads(gate.read_text(encoding="utf-8"))
     report["verdict"] = report["rules"][2]["verdict"] = "fail"
     report["rules"][2] |= {"value": 0.5, "interval": [0.4, 0.6]}
     gate.write_text(json.dumps(report), encoding="utf-8")
+    for name in ("reports/gate.json", "params.yaml"):
+        text = text.replace(md5(two.base / name), md5(two.head / name))
+    lock.write_text(text, encoding="utf-8")
     page = two.page()
+    assert "Look here first" not in page
     assert "Verdict: pass → **fail**" in page
     name = report["rules"][2]["name"]
     [line] = [line for line in page.splitlines() if line.startswith(f"| {name} |")]

@@ -96,6 +96,7 @@ def test_the_groups_follow_from_the_params_of_the_stages(root, group):
         ("data.sources.triage.sha256", [Group.TOKENS]),
         ("data.test.sha256", [Group.VERDICT]),
         ("eval_gate.task_min", [Group.VERDICT]),
+        ("regression.suites.knowledge.sha256", [Group.VERDICT, Group.TOKENS]),  # verdict first
         ("optim.lr", [Group.WEIGHTS]),
         ("tokenizer.chat_template", [Group.TOKENS, Group.VERDICT]),
         ("activations.checkpointing", [Group.COST]),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hashtune.cli.base import require_manifest
 from hashtune.cli.streams import harmless
 from hashtune.errors import Finding, InputError
-from hashtune.lineage.released import untrusted
+from hashtune.lineage.trusted import refusals
 from hashtune.records import Message
 from hashtune.spec.load import read_spec
 from hashtune.spec.methods import FULL, FULL_FILES, PEFT_FILES, adapter_files
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     spec = read_spec("tokenizer", "evaluation", "determinism", "method")
     if findings := [*_unreadable(message, system), *_missing(adapter, spec.method.type)]:
         raise InputError(findings)
-    if findings := untrusted(adapter, Path.cwd(), unreleased=arguments.unreleased):
+    if findings := refusals(adapter, Path.cwd(), unreleased=arguments.unreleased):
         raise InputError(findings)
     from hashtune.evaluation.models import open_subject
 

@@ -11,6 +11,7 @@ from hashtune.lineage.rebuild import cache_of
 from hashtune.memory.reckoned import Reckoned, reckon
 from hashtune.report.sources import commit_source
 from hashtune.review.compare import compare
+from hashtune.review.composed import composed_notices
 from hashtune.review.page import Review, markdown
 from hashtune.review.revisions import Span, export, read_span
 from hashtune.store.manifest import Manifest, read_manifest
@@ -27,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         base = export(root, span.base, Path(folder) / "base")
         head = export(root, span.head, Path(folder) / "head")
         review = compare(span, base, head)
+        review = replace(review, notices=[*review.notices, *composed_notices(head)])
         if not review.planned:
             manifests = list(_manifests(root, span))
             same_data = not any(rows.role.startswith("data.") for rows in review.rows)

@@ -12,7 +12,7 @@ from hashtune.inspection.sheets import Sheet
 from hashtune.inspection.steps import Origin, Record, check_examples, in_order, listing, origins
 from hashtune.inspection.terminal import as_text
 from hashtune.lineage.lock import other_plan
-from hashtune.lineage.released import untrusted
+from hashtune.lineage.trusted import refusals
 from hashtune.spec.load import read_params, read_spec
 from hashtune.spec.methods import adapter_files
 
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     adapter = None if arguments.adapter is None else Path(arguments.adapter)
     number = _checked(arguments.number, again=arguments.run, adapter=adapter)
     unreleased = arguments.unreleased
-    if adapter is not None and (found := untrusted(adapter, Path.cwd(), unreleased=unreleased)):
+    if adapter is not None and (found := refusals(adapter, Path.cwd(), unreleased=unreleased)):
         raise InputError(found)
     step, rows = _step(number)
     where = _origins(rows)

@@ -11,7 +11,7 @@ from typing import Any
 
 from hashtune.errors import Finding, InputError
 from hashtune.lineage import git
-from hashtune.lineage.released import seal_findings
+from hashtune.lineage.released import SEAL, seal_findings
 from hashtune.writers import read_json, sha256_file
 
 ENTRY = Path("build/release/entry.json")
@@ -56,12 +56,26 @@ def artifact_findings(root: Path) -> Iterator[Finding]:
     if not (root / ADAPTER).is_dir():
         message = f"does not exist: the verdict is {report['verdict']!r}"
         yield Finding("rejected", message, file=str(ADAPTER), fix="train until the gate passes")
-    yield from seal_findings(root / ADAPTER)
+    else:
+        yield from _seal(root / ADAPTER, report["entry_sha256"])
     names = _artifacts(root)
     if report["name"] not in names:
         message = f"is {report['name']!r}, and artifacts: in dvc.yaml has {', '.join(names)}"
         fix = "one name in conf/release and under artifacts:"
         yield Finding("artifact-name", message, field="release.name", fix=fix)
+
+
+def _seal(folder: Path, entry_sha256: str) -> Iterator[Finding]:
+    """What release wrote has a seal that names its entry; without one nothing would be compared."""
+    file = folder / SEAL
+    fix = "`dvc checkout build/release`, or `dvc repro`"
+    if not file.is_file():
+        yield Finding("tampered", "is not there", file=str(file), fix=fix)
+        return
+    found = seal_findings(folder)
+    yield from found
+    if not found and read_json(file)["entry_sha256"] != entry_sha256:
+        yield Finding("tampered", "is the seal of another entry", file=str(file), fix=fix)
 
 
 def _artifacts(root: Path) -> list[str]:

@@ -10,6 +10,7 @@ ROW = 26  # height of a row of bars or intervals
 NAMES = 200  # width of their labels
 DASHES = ("", "6 4", "2 3", "10 4 2 4", "1 4")  # so that series differ without colour
 TICKS = 4
+MARK = 14  # between the words of two marks, so that close ones can be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def line_chart(
         if len(line.points) == 1:
             across, up = place(line.points[0]).split(",")
             body.append(f'<circle class="s{number % len(DASHES)}" cx="{across}" cy="{up}" r="3"/>')
-    for mark in marks:
+    for place_of, mark in enumerate(marks):
         across = place((mark.x, high)).split(",")[0]
         body.append(
             f'<line class="mark" x1="{across}" x2="{across}" y1="{TOP}" y2="{TOP + height}"/>'
@@ -71,7 +72,7 @@ def line_chart(
         body.append(
             _text(
                 float(across) + (-4 if late else 4),
-                TOP + 10,
+                TOP + 10 + MARK * place_of,
                 mark.words,
                 anchor="end" if late else "start",
             )

@@ -7,6 +7,7 @@ from hashtune.evaluation.verdicts import RESAMPLES, SEED
 from hashtune.report.charts import Mark, Span
 from hashtune.report.runs import Pair, Points
 
+ADAPTER, BEST = "adapter", "lowest eval loss"
 RISE = 0.02  # a later eval loss counts as risen from this share above the best on
 
 
@@ -48,10 +49,12 @@ def _interval(first: Sequence[float], second: Sequence[float], confidence: float
 
 
 def loss_marks(losses: Points, chosen: int | None) -> list[Mark]:
-    """The step of the adapter, and the first evaluation after the best that is RISE above it."""
-    marks = [Mark(chosen, "adapter")] if chosen is not None else []
-    if losses:
-        best, lowest = min(losses, key=lambda point: (point[1], point[0]))
-        risen = [step for step, loss in losses if step > best and loss > lowest * (1 + RISE)]
-        marks += [Mark(risen[0], "overfitting")] if risen else []
-    return marks
+    """The step of the adapter, the lowest eval loss where that is another step, and the first
+    evaluation after the lowest that is RISE above it."""
+    if not losses:
+        return [] if chosen is None else [Mark(chosen, ADAPTER)]
+    best, lowest = min(losses, key=lambda point: (point[1], point[0]))
+    marks = [] if chosen in (None, best) else [Mark(chosen, ADAPTER)]
+    marks += [Mark(best, f"{ADAPTER}, {BEST}" if chosen == best else BEST)]
+    risen = [step for step, loss in losses if step > best and loss > lowest * (1 + RISE)]
+    return [*marks, *([Mark(risen[0], "overfitting")] if risen else [])]

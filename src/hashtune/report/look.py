@@ -44,7 +44,8 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .2rem 0; font-size
 code { overflow-wrap: anywhere; font-size: .85rem } .soft { color: var(--soft) }
 @media (max-width: 40rem) { .sides { grid-template-columns: 1fr } body { padding: .6rem } }
 @media print { .find, a.skip { display: none } article { break-inside: avoid }
-  details > * { display: block } body { max-width: none } }
+  details > * { display: block } details::details-content { content-visibility: visible }
+  body { max-width: none } }
 """
 
 SCRIPT = """

@@ -11,7 +11,12 @@ from hashtune.spec.drift import leaves
 
 SEEDS = ("seed", "data_seed", "init_seed")
 TOLD_APART = ("run.experiment", "conf_sha256")
-TWICE = 2.0  # standard errors of a difference that seeds alone explain
+# Student's t, two-sided at 95 %, for 1, 2, ... degrees of freedom; the last serves for more
+STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
 METRICS = (
     ("mean test score", "evaluate", "task.scores", True),
     ("suites, mean score", "regress", "suites.score", True),
@@ -49,6 +54,14 @@ class Group:
         return ", ".join(f"{key}={value}" for key, value in self.settings) or "same settings"
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Standard deviation across seeds, with its degrees of freedom."""
+
+    deviation: float
+    degrees: int
+
+
 METRICS_OF_RUNS = tuple(Metric(*metric) for metric in METRICS)
 
 
@@ -70,25 +83,34 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     return list(found.values())
 
 
-def seed_spread(found: Sequence[Group], metric: Metric) -> float | None:
-    """Standard deviation of the metric across seeds, pooled over the groups of two or more runs;
-    None where no settings were run with two seeds."""
-    squares = degrees = 0.0
+def values_by_seed(group: Group, metric: Metric) -> list[float]:
+    """The metric of each run; of runs with the same seeds the first, as it is no new draw."""
+    found: dict[str, float] = {}
+    for run in group.runs:
+        value, settings = metric.of(run), leaves(run.params)
+        if value is not None:
+            found.setdefault(repr([settings.get(key) for key in SEEDS]), value)
+    return list(found.values())
+
+
+def seed_spread(found: Sequence[Group], metric: Metric) -> Spread | None:
+    """Spread of the metric across seeds, pooled over the groups with two or more; None where no
+    settings were run with two seeds."""
+    squares, degrees = 0.0, 0
     for group in found:
-        values = [value for run in group.runs if (value := metric.of(run)) is not None]
+        values = values_by_seed(group, metric)
         if len(values) > 1:
             mean = fmean(values)
             squares += sum((value - mean) ** 2 for value in values)
             degrees += len(values) - 1
-    return math.sqrt(squares / degrees) if degrees else None
+    return Spread(math.sqrt(squares / degrees), degrees) if degrees else None
 
 
 def sentences(found: Sequence[Group], metric: Metric) -> list[str]:
     """What the metric says of each group beside the best one."""
     means = {}
     for place, group in enumerate(found):
-        values = [value for run in group.runs if (value := metric.of(run)) is not None]
-        if values:
+        if values := values_by_seed(group, metric):
             means[place] = (fmean(values), len(values))
     if len(means) < 2:
         return []
@@ -103,14 +125,20 @@ def sentences(found: Sequence[Group], metric: Metric) -> list[str]:
     ]
 
 
-def _judge(best: tuple[float, int], other: tuple[float, int], spread: float | None) -> str:
-    """A difference of two means is noise within two standard errors: spread * sqrt(1/n + 1/m)."""
+def _judge(best: tuple[float, int], other: tuple[float, int], spread: Spread | None) -> str:
+    """A difference of two means is noise within its 95 % interval: t * spread * sqrt(1/n + 1/m), t
+    of Student's distribution with the degrees of freedom of the pooled spread. Of two seeds that is
+    12.7 standard errors, not 2."""
     if spread is None:
         return (
             "whether that is more than seed noise is unknown; run one of them with other seeds"
             " (`dvc exp run --queue -S 'seed=1,2,3'`)."
         )
-    noise = TWICE * spread * math.sqrt(1 / best[1] + 1 / other[1])
+    if spread.deviation == 0.0:
+        return "whether that is more than seed noise is unknown: all seeds gave the same value."
+    t = STUDENT[min(spread.degrees, len(STUDENT)) - 1]
+    noise = t * spread.deviation * math.sqrt(1 / best[1] + 1 / other[1])
     within = abs(best[0] - other[0]) <= noise
     word = "difference within seed noise" if within else "difference beyond seed noise"
-    return f"{word} ({noise:.2g} at two standard errors, {spread:.2g} across seeds)."
+    freedom = f"{spread.degrees} degree{'' if spread.degrees == 1 else 's'} of freedom"
+    return f"{word} ({noise:.2g} at 95 %, {spread.deviation:.2g} across seeds, {freedom})."

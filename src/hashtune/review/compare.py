@@ -1,6 +1,6 @@
 """Two folders of two revisions in, one review out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,17 +9,20 @@ from typing import Any
 from hashtune.errors import InputError
 from hashtune.lineage.lock import read_stages, stale_plan
 from hashtune.review import figures
-from hashtune.review.notices import Case, notices
+from hashtune.review.case import Case
+from hashtune.review.notices import notices
 from hashtune.review.page import Review
+from hashtune.review.recorded import Foreign, foreign
 from hashtune.review.reruns import Pipeline, Rerun, not_rerun, read_pipeline, reruns
 from hashtune.review.revisions import Span
 from hashtune.review.rows import leaks, row_differences
+from hashtune.review.safeguards import safeguards
 from hashtune.review.seconds import cost, with_seconds
 from hashtune.review.settings import changes, effective_batch
 from hashtune.review.validity import spec_findings
 from hydra_plugins.hashtune_conf import conf_sha256
 
-LOCK = "dvc.lock"
+LOCK, CODE = "dvc.lock", "code"
 # a stage that must rerun and has not: then the report of plan is not the head's
 PLANNED_BY = {"base", "replay", "prepare", "tokenize", "pack", "plan"}
 NOT_PLANNED = "No plan is recorded for both revisions."
@@ -39,8 +42,11 @@ def compare(span: Span, base: Path, head: Path) -> Review:
     first = [Rerun(stage, ["dvc.lock is missing"]) for stage in new.stages]
     found = with_seconds(reruns(old, new) if lock else first, old, new)
     left = not_rerun(found, locks[0], lock) if lock else []
+    if left == [CODE]:  # no other stage reruns, so it writes the same again: the results hold
+        left = []
     seconds, price, currency = cost(found, new)
     certain, _, _ = cost([rerun for rerun in found if rerun.certain], new)
+    doubts = _doubts(span, (old, new), locks, left)
     planned = not PLANNED_BY & {*left} and all(map(_has_plan, (old, new)))
     memory = figures.memory(base, head)  # read, and refused when broken, in any case
     verdict, rules = figures.gate(base, head)
@@ -56,6 +62,8 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         leaks=leaks(head, rows, new.params),
         invalid=spec_findings(new.params),
         diverged=span.diverged,
+        foreign=doubts,
+        safeguards=safeguards(old, new),
     )
     return Review(
         base=span.base,
@@ -74,9 +82,23 @@ def compare(span: Span, base: Path, head: Path) -> Review:
         memory=memory if planned else [],
         memory_note="" if planned else NOT_PLANNED,
         rows=rows,
-        recorded=bool(lock) and not left,
+        recorded=bool(lock) and not left and not doubts["head"],
         planned=planned,
     )
+
+
+def _doubts(
+    span: Span, sides: Sequence[Pipeline], locks: Sequence[Mapping[str, Any]], left: list[str]
+) -> dict[str, Foreign]:
+    """Of head and base, what is not as the own dvc.lock says; for the head beside `left`."""
+    found = {}
+    for name, place, told in (("head", 1, left), ("base", 0, [])):
+        commit = (span.base, span.head)[place]
+        with _at_commit(sides[place].root, commit):
+            found[name] = foreign(
+                *(sides[place].root, locks[place], sides[place].params), told=told
+            )
+    return found
 
 
 def _pipeline(root: Path, commit: str) -> Pipeline:

@@ -50,7 +50,9 @@ CONSEQUENCES: dict[str, Consequence] = {
     "data": Consequence((T,), "selects or cuts conversations otherwise"),
     "data.name": Consequence((N,), "names the data"),
     "data.sources": Consequence((T,), "is what the adapter is trained on"),
-    "data.replay": Consequence((T,), "mixes other answers of the base into training"),
+    "data.replay": Consequence(
+        (T,), "mixes more, fewer or other answers of the base into training"
+    ),
     "data.eval": Consequence((W,), "is another eval set: its losses choose checkpoints and stops"),
     "data.test": Consequence((V,), "is another test set: scores before and after do not compare"),
     "data.max_rows": Consequence((T,), "trains on more or fewer conversations"),
@@ -108,7 +110,7 @@ CONSEQUENCES: dict[str, Consequence] = {
     ),
     "evaluation.batch_size": Consequence((V, C), "answers in other batches: near ties may turn"),
     "regression": Consequence((V,), "asks other regression items, or lets answers be longer"),
-    "regression.suites": Consequence((T, V), "is another suite; train rows that leak from it go"),
+    "regression.suites": Consequence((V, T), "is another suite; train rows that leak from it go"),
     "eval_gate": Consequence((V,), "asks more or less of an adapter that ships"),
     "release.name": Consequence((N,), "names the artifact"),
     "plan": Consequence((C,), "rehearses the step, or stops a run that exceeds its plan; no bits"),

@@ -1,13 +1,12 @@
 """What a reviewer should stop at: combinations of changes that hide one another."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hashtune.errors import Finding
+from hashtune.lineage.lock import lookup
+from hashtune.review.case import Case, is_number, listed
 from hashtune.review.consequences import Group
-from hashtune.review.rows import RowDifference
-from hashtune.review.settings import Change, effective_batch
+from hashtune.review.training_notices import LAST, TRAINING
 
 STRICTER_IS_HIGHER = (
     *("task_min", "task_metric_min_gain", "confidence", "min_task_items"),
@@ -15,34 +14,6 @@ STRICTER_IS_HIGHER = (
 )
 FINDINGS = 10  # of the head's spec that are told
 PINS = ("revision", "sha256", "repo", "file")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A change as the notices see it."""
-
-    changes: Mapping[str, Change]
-    rows: Mapping[str, RowDifference]
-    base: Mapping[str, Any]
-    head: Mapping[str, Any]
-    not_rerun: list[str] = field(default_factory=list)
-    no_lock: bool = False
-    stale_stamp: bool = False
-    libraries: bool = False
-    leaks: int = 0
-    invalid: Sequence[Finding] = ()
-    diverged: bool = False
-
-    def touched(self, *prefixes: str) -> list[str]:
-        """Changed settings and data roles at or below one of the dotted prefixes, without those
-        that change names only."""
-        named = [name for name, change in self.changes.items() if change.groups != (Group.NAMES,)]
-        names = [*named, *(role for role in self.rows if role not in self.changes)]
-        return [
-            name
-            for name in names
-            if any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
-        ]
 
 
 def notices(case: Case) -> list[str]:
@@ -80,9 +51,29 @@ def _not_rerun(case: Case) -> Iterator[str]:
     if case.not_rerun:
         yield (
             "The recorded results are those of the base: dvc.lock still holds"
-            f" {_list(case.not_rerun)} as it was. Run `dvc repro` (or `dvc repro --pull"
+            f" {listed(case.not_rerun)} as it was. Run `dvc repro` (or `dvc repro --pull"
             " --allow-missing`) before judging."
         )
+
+
+def _foreign(case: Case) -> Iterator[str]:
+    for side, found in case.foreign.items():
+        if found.reports:
+            verb = "is" if len(found.reports) == 1 else "are"
+            yield (
+                f"In the {side}, {listed(found.reports)} {verb} not what dvc.lock records: edited"
+                " by hand, or not committed together. Run `dvc repro` before judging."
+            )
+        if found.inputs:
+            pairs = [f"{stage}: {name}" for stage, name in found.inputs]
+            yield (
+                f"In the {side}, dvc.lock records results of other inputs ({listed(pairs)}): its"
+                " figures are not those of its spec. Run `dvc repro` before judging."
+            )
+
+
+def _safeguards(case: Case) -> Iterator[str]:
+    yield from case.safeguards
 
 
 def _stamp(case: Case) -> Iterator[str]:
@@ -96,7 +87,7 @@ def _stamp(case: Case) -> Iterator[str]:
 def _test_set(case: Case) -> Iterator[str]:
     if touched := case.touched("data.test"):
         yield (
-            f"The test set changed ({_list(touched)}): scores before and after are of different"
+            f"The test set changed ({listed(touched)}): scores before and after are of different"
             " items and do not compare."
         )
 
@@ -106,16 +97,32 @@ def _eval_and_metric(case: Case) -> Iterator[str]:
     measures = case.touched("data.task", "evaluation", "eval_gate")
     if sets and measures:
         yield (
-            f"What is measured on and how it is judged changed together ({_list(sets)}; "
-            f"{_list(measures)}): change one at a time, or nothing can be compared."
+            f"What is measured on and how it is judged changed together ({listed(sets)}; "
+            f"{listed(measures)}): change one at a time, or nothing can be compared."
         )
+
+
+def _task(case: Case) -> Iterator[str]:
+    if touched := case.touched("data.task"):
+        before, after = (_fields(side) for side in (case.base, case.head))
+        lost = [name for name in before if name not in after]
+        verb = "is" if len(lost) == 1 else "are"
+        yield (
+            f"What scores answers changed ({listed(touched)}): scores before and after do not"
+            f" compare.{f' {listed(lost)} {verb} judged no more.' if lost else ''}"
+        )
+
+
+def _fields(params: Mapping[str, Any]) -> list[Any]:
+    found = lookup(params, "data.task.fields")
+    return found if isinstance(found, list) else []
 
 
 def _eval_set(case: Case) -> Iterator[str]:
     if touched := case.touched("data.eval"):
         yield (
-            f"The eval set changed ({_list(touched)}): eval losses before and after do not compare,"
-            " and another checkpoint may be chosen."
+            f"The eval set changed ({listed(touched)}): eval losses before and after do not"
+            " compare, and another checkpoint may be chosen."
         )
 
 
@@ -142,41 +149,23 @@ def _margins(case: Case) -> Iterator[str]:
     for key in case.touched("eval_gate"):
         change = case.changes[key]
         name = key.removeprefix("eval_gate.")
-        if not (_number(change.old) and _number(change.new)):
+        if not (is_number(change.old) and is_number(change.new)):
             continue
         rises = float(str(change.new)) > float(str(change.old))
         if rises != (name in STRICTER_IS_HIGHER):
-            yield f"The gate asks for less: `{key}` goes from {change.old} to {change.new}."
+            yield (
+                f"The gate asks for less: `{key}` goes from {change.old} to {change.new}"
+                f"{_with_training(case)}."
+            )
 
 
-def _rate_and_batch(case: Case) -> Iterator[str]:
-    before, after = effective_batch(case.base), effective_batch(case.head)
-    rate = "optim.lr" in case.changes
-    if before == after or before is None or after is None:
-        return
-    if rate:
-        yield (
-            f"The learning rate changed together with the effective batch ({before} to {after} rows"
-            " a step): which of the two did it cannot be told."
-        )
-    else:
-        yield (
-            f"The effective batch changed ({before} to {after} rows a step) and the learning rate"
-            " did not: what suited the old batch may not suit this one."
-        )
-
-
-def _seed_alone(case: Case) -> Iterator[str]:
-    seeds = {"seed", "data_seed", "init_seed"}
-    changed = {key for key in case.changes if key != "run.experiment"}
-    if changed and changed <= seeds and not case.rows:
-        yield "Only seeds changed: a difference in the figures is seed noise, not progress."
-
-
-def _determinism(case: Case) -> Iterator[str]:
-    change = case.changes.get("determinism.mode")
-    if change and change.new == "off":
-        yield "determinism.mode is off: the same inputs may give other bits, and verify may differ."
+def _with_training(case: Case) -> str:
+    """What a looser gate came with, as the end of a sentence."""
+    trained = {Group.TOKENS, Group.WEIGHTS}
+    names = [c.key for c in case.changes.values() if c.groups[0] in trained]
+    if not names:
+        return ""
+    return f", together with what is trained ({listed(names)}): judge that by the old gate first"
 
 
 def _data_without_pin(case: Case) -> Iterator[str]:
@@ -202,8 +191,8 @@ def _base(case: Case) -> Iterator[str]:
     moved = [key for key in case.touched("base_model") if key.rpartition(".")[2] in PINS]
     if moved:
         yield (
-            f"The base changed ({_list(moved)}): adapters, baselines and memory of before are of"
-            " other weights."
+            f"The base changed ({listed(moved)}): adapters, baselines, memory and times of before"
+            " are of other weights."
         )
 
 
@@ -216,28 +205,7 @@ def _libraries(case: Case) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
-    *(
-        _diverged,
-        _invalid,
-        _not_rerun,
-        _stamp,
-        _data_without_pin,
-        _gone,
-        _leak,
-        _test_set,
-        _eval_and_metric,
-        _eval_set,
-        _suites,
-    ),
-    *(_margins, _rate_and_batch, _base, _determinism, _libraries, _seed_alone),
+    *(_diverged, _invalid, _not_rerun, _foreign, _safeguards, _stamp, _data_without_pin, _gone),
+    *(_leak, _test_set, _task, _eval_and_metric, _eval_set, _suites, _margins),
+    *(*TRAINING, _base, _libraries, *LAST),
 )
-
-
-def _list(names: Iterable[str]) -> str:
-    shown = [f"`{name}`" for name in names]
-    rest = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
-    return ", ".join(shown[:4]) + rest
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

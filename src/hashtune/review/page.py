@@ -82,7 +82,8 @@ def _spec(review: Review) -> Iterator[str]:
 
 def _change(change: Change) -> str:
     old, new = _code(_shown(change.old)), _code(_shown(change.new))
-    also = f" **{Group.VERDICT}**, too." if Group.VERDICT in change.groups[1:] else ""
+    more = [group for group in change.groups[1:] if group in (Group.TOKENS, Group.VERDICT)]
+    also = "".join(f" **{group}**, too." for group in more)
     return f"- {_code(change.key)}: {old} → {new}: {change.words}.{also}"
 
 
@@ -110,10 +111,12 @@ def _gate(review: Review) -> Iterator[str]:
     yield from ("## Gate", "")
     yield f"Verdict: {_shown(verdict.old)} → **{_shown(verdict.new)}**"
     yield ""
-    if review.rules:
+    changed = [rule for rule in review.rules if rule.old != rule.new]
+    if changed:
         yield from ("| rule | before | after | allowed | verdict |", "|---|---|---|---|---|")
-        yield from (_rule(rule) for rule in review.rules if rule.old != rule.new)
-        yield from ("", _unchanged([rule.name for rule in review.rules if rule.old == rule.new]))
+        yield from (*map(_rule, changed), "")
+    if review.rules:
+        yield _unchanged([rule.name for rule in review.rules if rule.old == rule.new])
         yield ""
 
 
@@ -145,7 +148,7 @@ def _table(title: str, figures: Sequence[Figure]) -> Iterator[str]:
     for figure in changed:
         words, old, new = _cell(figure.words.strip()), _shown(figure.old), _shown(figure.new)
         yield f"| {words} | {old} | {new} | {_step(figure)} |"
-    same = [f"{f.words.strip()} {_shown(f.old)}" for f in figures if f.old == f.new]
+    same = [f"{_cell(f.words.strip())} = {_shown(f.old)}" for f in figures if f.old == f.new]
     yield from (*([""] if changed else []), _unchanged(same), "")
 
 
@@ -157,7 +160,7 @@ def _memory(review: Review) -> Iterator[str]:
 
 
 def _unchanged(names: Sequence[str]) -> str:
-    return f"Unchanged: {', '.join(names) or 'none'}."
+    return f"Unchanged: {'; '.join(names) or 'none'}."
 
 
 def _step(figure: Figure) -> str:
@@ -178,7 +181,7 @@ def _data(found: Sequence[RowDifference]) -> Iterator[str]:
             continue
         yield (
             f"{rows.before} → {rows.after} rows: {len(rows.added)} added, {len(rows.removed)}"
-            f" removed, {len(rows.changed)} changed."
+            f" removed, {len(rows.changed)} changed.{f' {rows.same}' if rows.same else ''}"
         )
         yield ""
         yield from _examples("Added", [[text] for text in rows.added])

@@ -110,6 +110,8 @@ def _reasons(name: str, base: Pipeline, head: Pipeline, makers: Mapping[str, str
         return
     if old["cmd"] != stage["cmd"]:
         yield "its command"
+    if {*outputs(stage)} - {*outputs(old)}:
+        yield "its outputs"
     for key in stage.get("params", ()):
         if lookup(base.params, key) != lookup(head.params, key):
             yield f"`{key}`"
@@ -130,7 +132,7 @@ def _code(names: list[str], base: Pipeline, head: Pipeline) -> Iterator[str]:
     changed: set[str] = set()
     if _content(base.root / "src") != _content(head.root / "src"):
         for name in names:
-            old, new = _modules(base, name), _modules(head, name)
+            old, new = modules(base, name), modules(head, name)
             changed |= {module for module in {*old, *new} if old.get(module) != new.get(module)}
     if changed:
         first, *rest = sorted(changed)
@@ -142,7 +144,8 @@ def _code(names: list[str], base: Pipeline, head: Pipeline) -> Iterator[str]:
         yield f"libraries, if it uses them: {', '.join(names[:5])}"
 
 
-def _modules(pipeline: Pipeline, stage: str) -> dict[str, str]:
+def modules(pipeline: Pipeline, stage: str) -> dict[str, str]:
+    """The first-party modules of a stage with the hashes of their ASTs; InputError (syntax)."""
     try:
         return closure(f"hashtune.stages.{stage}", pipeline.root / "src").modules
     except SyntaxError as error:

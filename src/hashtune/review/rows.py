@@ -21,6 +21,8 @@ from hashtune.writers import sha256_file
 ROLES = ("data.eval", "data.test", "data.replay")
 LISTS = ("data.sources", "regression.suites")
 Rows = list[dict[str, Any]]
+REORDERED = "The same rows in another order: a split, a cap or a batch may take others."
+SPELLED = "The same rows in the same order, written otherwise (spaces, escapes, order of keys)."
 QUESTIONS = ("prompt", "question", "instruction", "input")
 
 
@@ -46,6 +48,7 @@ class RowDifference:
     removed: list[str] = field(default_factory=list)
     changed: list[tuple[str, str]] = field(default_factory=list)
     note: str | None = None
+    same: str = ""  # the rows are the same: what then differs in the file
     gone: bool = False  # the head names a file that it had and has not, in Git or as a .dvc file
 
 
@@ -144,6 +147,8 @@ def _difference(
         sides.append(rows)
     found.before, found.after = len(sides[0]), len(sides[1])
     _compare(sides[0], sides[1], found)
+    if not (found.added or found.removed or found.changed or found.note):
+        found.same = SPELLED if [*map(_text, sides[0])] == [*map(_text, sides[1])] else REORDERED
     return found
 
 
