@@ -3,12 +3,15 @@
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
+from hashtune.lineage.lock import lookup
 from hashtune.review.compare import compare
 from hashtune.review.page import Review, markdown
 from hashtune.review.revisions import Span
@@ -57,7 +60,23 @@ def tree(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(root / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
         shutil.copy(root / name, folder / name)
+    bring_up_to_date(folder)
     return folder
+
+
+def bring_up_to_date(folder: Path) -> None:
+    """dvc.lock as if this very state had run, so that no test hangs on when the demo last did."""
+    lock = OmegaConf.to_container(OmegaConf.load(folder / "dvc.lock"))
+    params = OmegaConf.to_container(OmegaConf.load(folder / "params.yaml"))
+    for stage in lock["stages"].values():
+        recorded = stage.get("params", {}).get("params.yaml", {})
+        recorded.update({key: lookup(params, key) for key in recorded})
+        for entry in [*stage.get("deps", ()), *stage.get("outs", ())]:
+            file = folder / entry["path"]
+            if file.is_file():
+                entry["md5"] = md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+    text = yaml.dump(lock, Dumper=yaml.CSafeDumper, sort_keys=False)
+    (folder / "dvc.lock").write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
