@@ -92,12 +92,10 @@ def _doubts(
 ) -> dict[str, Foreign]:
     """Of head and base, what is not as the own dvc.lock says; for the head beside `left`."""
     found = {}
-    for name, place, told in (("head", 1, left), ("base", 0, [])):
-        commit = (span.base, span.head)[place]
-        with _at_commit(sides[place].root, commit):
-            found[name] = foreign(
-                *(sides[place].root, locks[place], sides[place].params), told=told
-            )
+    for name, place, commit, told in (("head", 1, span.head, left), ("base", 0, span.base, [])):
+        side = sides[place]
+        with _at_commit(side.root, commit):
+            found[name] = foreign(side.root, locks[place], side.params, told=told)
     return found
 
 

@@ -39,19 +39,22 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A revision's folder with its stages, params and locked libraries."""
+    """A revision's folder with its stages, params, locked libraries and the sha256 of each file of
+    src/, which every stage is asked about."""
 
     root: Path
     stages: Mapping[str, Any]
     params: Mapping[str, Any]
     lock: Mapping[str, str]
+    code: Mapping[str, str]
 
 
 def read_pipeline(root: Path) -> Pipeline:
     """dvc.yaml, params.yaml and requirements.lock of a folder; InputError as their readers."""
     stages = _stages(_text(root, DVC), file=f"{root}/{DVC}")
     libraries = read_lock(_text(root, LOCK), file=f"{root}/{LOCK}")
-    return Pipeline(root, stages, read_params(root / "params.yaml"), libraries)
+    params = read_params(root / "params.yaml")
+    return Pipeline(root, stages, params, libraries, contents(root / "src"))
 
 
 def _text(root: Path, name: str) -> str:
@@ -122,7 +125,7 @@ def _reasons(name: str, base: Pipeline, head: Pipeline, makers: Mapping[str, str
             yield from ["the spec"] if base.params != head.params else []
         elif path not in makers and not any(out.startswith(f"{path}/") for out in makers):
             yield from (
-                [f"{path}"] if _content(base.root / path) != _content(head.root / path) else []
+                [f"{path}"] if contents(base.root / path) != contents(head.root / path) else []
             )
     known = old.get("deps", ())
     yield from (f"`{path}` is new" for path in stage.get("deps", ()) if path not in known)
@@ -130,7 +133,7 @@ def _reasons(name: str, base: Pipeline, head: Pipeline, makers: Mapping[str, str
 
 def _code(names: list[str], base: Pipeline, head: Pipeline) -> Iterator[str]:
     changed: set[str] = set()
-    if _content(base.root / "src") != _content(head.root / "src"):
+    if base.code != head.code:
         for name in names:
             old, new = modules(base, name), modules(head, name)
             changed |= {module for module in {*old, *new} if old.get(module) != new.get(module)}
@@ -155,7 +158,7 @@ def modules(pipeline: Pipeline, stage: str) -> dict[str, str]:
         raise InputError(Finding("syntax", message, str(shown), line=error.lineno)) from error
 
 
-def _content(path: Path) -> dict[str, str]:
+def contents(path: Path) -> dict[str, str]:
     """Files below a path with their sha256; a file is itself, a missing path is empty."""
     if path.is_file():
         return {"": sha256_file(path)}

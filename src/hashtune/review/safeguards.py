@@ -1,13 +1,12 @@
 """What a change takes from the checks themselves, outside of the spec: what a stage reruns for, the
 code that judges, the workflows that ask."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hashtune.review.case import listed
-from hashtune.review.reruns import Pipeline, modules, outputs
-from hashtune.writers import sha256_file
+from hashtune.review.reruns import Pipeline, contents, modules, outputs
 
 ANSWERING = ("baseline", "evaluate", "regress", "gate")
 JUDGING = ("hashtune.evaluation.", *(f"hashtune.stages.{stage}" for stage in ANSWERING))
@@ -26,7 +25,7 @@ def safeguards(base: Pipeline, head: Pipeline) -> list[str]:
 
 def _judging(base: Pipeline, head: Pipeline) -> Iterator[str]:
     """By import closures, so that a comment is no other code."""
-    if _contents(base.root, ["src"]) == _contents(head.root, ["src"]):
+    if base.code == head.code:
         return
     changed: set[str] = set()
     for stage in ANSWERING:
@@ -66,7 +65,7 @@ def _covered(key: str, stage: Mapping[str, Any]) -> bool:
 
 
 def _checks(base: Path, head: Path) -> Iterator[str]:
-    old, new = _contents(base, CHECKS), _contents(head, CHECKS)
+    old, new = _checking(base), _checking(head)
     if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
         yield (
             f"What checks a change was itself changed ({listed(changed)}): read that first, since"
@@ -74,9 +73,10 @@ def _checks(base: Path, head: Path) -> Iterator[str]:
         )
 
 
-def _contents(root: Path, names: Iterable[str]) -> dict[str, str]:
-    """sha256 of each file at or below the names."""
-    found = [file for name in names for file in [root / name, *(root / name).rglob("*")]]
+def _checking(root: Path) -> dict[str, str]:
+    """sha256 of each file at or below CHECKS."""
     return {
-        file.relative_to(root).as_posix(): sha256_file(file) for file in found if file.is_file()
+        f"{name}/{file}".rstrip("/"): sha256
+        for name in CHECKS
+        for file, sha256 in contents(root / name).items()
     }
